@@ -8,10 +8,10 @@ EXTRAS := daemon,reaper,spark,azure,s3,gcs,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo prepare test bench chaos simulate soak model conform rules image page check lint types floors dockerfile fmt spark clean distclean
+.PHONY: help demo prepare test test-changed bench chaos simulate soak model conform rules image page check lint types floors dockerfile fmt spark clean distclean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: spark ## the whole queue for a minute; DEMO_SECONDS=60 WRITERS=5 CHAOS=1
 	@$(BIN)/python -m demo
@@ -28,6 +28,10 @@ PREPARED := $(BIN)/python -m tests.prepare || echo "Some tests cannot run: they 
 test: $(INSTALLED) ## every test; ARGS="-m 'not spark'" leaves out those that need a JVM, ARGS="-k name" chooses
 	@$(PREPARED)
 	@$(BIN)/python -m pytest $(if $(filter-out -m,$(firstword $(ARGS))),,$(THREE)) $(ARGS)
+
+test-changed: $(INSTALLED) ## the tests of what is other than in a commit: of a guest and who names it, or all; BASE=main
+	@$(PREPARED)
+	@folders=$$($(BIN)/python -m tests.changed $(BASE)) && $(BIN)/python -m pytest $(THREE) $$folders
 
 bench: $(INSTALLED) ## what it costs, beside its peers; PEER_JAVA=script, ONLY=drain,curve, BIG=1
 	@$(PREPARED)

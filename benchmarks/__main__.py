@@ -32,6 +32,7 @@ ALL = (
     "fold",
     "upsert_load",
     "upserts",
+    "spark_sinks",
 )
 
 

@@ -43,7 +43,7 @@ class CompactedSoFar:
     at: datetime | None = None
 
     def plus(self, done: "Compacted", now: datetime) -> "CompactedSoFar":
-        """After another round, which ended now."""
+        """The sums after another round, which ended now."""
         return CompactedSoFar(
             done,
             self.read_bytes + done.read_bytes,
@@ -68,7 +68,7 @@ class Scraped:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Its name."""
+        """The labels of its series: its name."""
         return (self.table,)
 
 

@@ -68,7 +68,7 @@ class Orphan:
         return self.since <= now - APART
 
     def why(self, now: datetime) -> str:
-        """Why it goes or stays, for a person."""
+        """The reason why the file goes or stays, for people."""
         age = f"no snapshot, txlog or journal names it, {format_duration(now - self.modified)} old"
         return age if self.due(now) else f"{age}; goes if that is so an hour after {self.since:%H:%M}"
 

@@ -14,8 +14,8 @@ from bookkeeper.console import output
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+    from reaper.compactor.choose_files import Candidate
     from reaper.compactor.compactor import Compacted
-    from reaper.compactor.policy import Candidate
     from reaper.compactor.rewrite_plan import Plan
     from reaper.orphans import Orphan
     from reaper.result import Outlook

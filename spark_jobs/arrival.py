@@ -5,17 +5,17 @@ Waits until the txlogs of a writer are in the table; no Spark in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from bookkeeper.errors import Backpressure, Fenced
-from writers.timing import Clock, Wait, retry
+from writers.timing import retry
 
 if TYPE_CHECKING:
     from bookkeeper.contract.committed_txlogs import Marks
     from bookkeeper.contract.names import TxlogName
     from bookkeeper.contract.txlog_folder import Folder
+    from writers.runtime import Runtime
     from writers.writer import Writer
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0
@@ -25,14 +25,13 @@ class Arrival:
     """
     Of one run of a writer: what its table says has arrived.
 
-    `patience` bounds each wait, and `wait` ends it by returning True. `behind` and `again` are hints: what to do where
-    the bookkeeper is behind, and where a txlog was rejected.
+    Each wait ends with the patience of `runtime`, or when its `wait` returns True. `behind` and `again` are hints: what
+    to do where the bookkeeper is behind, and where a txlog was rejected.
     """
 
-    def __init__(
-        self, folder: Folder, writer: Writer, *, patience: timedelta, clock: Clock, wait: Wait, behind: str, again: str
-    ) -> None:
-        self._folder, self._writer, self._patience, self._clock, self._wait = folder, writer, patience, clock, wait
+    def __init__(self, folder: Folder, writer: Writer, runtime: Runtime, *, behind: str, again: str) -> None:
+        self._folder, self._writer = folder, writer
+        self._patience, self._clock, self._wait = runtime.patience, runtime.clock, runtime.wait
         self._behind, self._again = behind, again
 
     def until_chain_is_in(self) -> None:

@@ -17,23 +17,23 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import timedelta
-from itertools import chain
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bookkeeper.contract.names import check_writer
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from spark_jobs.arrival import Arrival
-from writers.timing import AtOnce, Clock, Wait, at_once, pause, utc_now
+from spark_jobs.rows import check, result_of
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     from bookkeeper.contract.txlog_folder import Folder
-    from bookkeeper.stores.store import Store
+    from spark_jobs.sink_upserts import Upserts
+    from writers.runtime import Runtime
     from writers.tasks.handover import Handover
     from writers.writer import Writer
 
@@ -49,7 +49,6 @@ _BEHIND = (
     "without would write the rows a second time."
 )
 _OTHER_NAME = "Give the job a name of its own."
-_KEYED = "A keyed table takes changes by key (docs/upserts.md); this appends."
 
 
 @dataclass(frozen=True)
@@ -58,17 +57,13 @@ class Target:
     Where a job writes: the URL of a txlog folder, and the name of its writer.
 
     `position` names what the job writes, such as the day that it is of; None: a job that is run again writes its rows
-    again. All of it can be pickled where `stores`, `clock` and `wait` can be. Raises ConfigInvalid.
+    again. It can be pickled where `runtime` can be. Raises ConfigInvalid.
     """
 
     folder: str
-    stores: Callable[[str], Store]
+    runtime: Runtime
     name: str | None = None
     position: str | None = None
-    patience: timedelta = timedelta(minutes=5)
-    clock: Clock = utc_now
-    wait: Wait = pause
-    at_once: AtOnce = at_once
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -84,9 +79,7 @@ class Target:
 
     def opened(self) -> Folder:
         """The txlog folder."""
-        from bookkeeper.contract.txlog_folder import Folder
-
-        return Folder(self.stores(self.folder))
+        return self.runtime.folder(self.folder)
 
     @property
     def encoded(self) -> bytes | None:
@@ -95,15 +88,7 @@ class Target:
 
     def arrival(self, folder: Folder, writer: Writer) -> Arrival:
         """What waits for txlogs of the writer."""
-        return Arrival(
-            folder,
-            writer,
-            patience=self.patience,
-            clock=self.clock,
-            wait=self.wait,
-            behind=_BEHIND,
-            again=_AGAIN,
-        )
+        return Arrival(folder, writer, self.runtime, behind=_BEHIND, again=_AGAIN)
 
 
 @dataclass(frozen=True)
@@ -115,17 +100,11 @@ class BatchJob:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> bytes:
         """In a task: the result of its rows, empty where it has none. Raises SchemaRefused and StorageUnavailable."""
-        filled = (batch for batch in batches if batch.num_rows)
-        first = None if self.handed is None else next(filled, None)
-        if self.handed is None or first is None:
+        if self.handed is None:
             return b""
-        given = self.target
-        with self.handed.task.open(
-            stores=given.stores, clock=given.clock, wait=given.wait, at_once=given.at_once
-        ) as files:
-            for batch in chain([first], filled):
-                files.write(batch)
-        return files.result
+        by = self.target.runtime
+        opened = partial(self.handed.task.open, stores=by.stores, clock=by.clock, wait=by.wait, at_once=by.at_once)
+        return result_of(batches, opened)
 
     def commit(self, results: Sequence[bytes | None]) -> int:
         """
@@ -160,16 +139,7 @@ class BatchJob:
     def _taking_over(self, folder: Folder, handed: Handover) -> Writer:
         from writers.writer import Writer
 
-        given = self.target
-        return Writer.taking_over(
-            folder,
-            handed,
-            clock=given.clock,
-            wait=given.wait,
-            patience=given.patience,
-            stores=given.stores,
-            at_once=given.at_once,
-        )
+        return Writer.taking_over(folder, handed, self.target.runtime)
 
 
 def is_done(target: Target) -> bool:
@@ -183,20 +153,21 @@ def is_done(target: Target) -> bool:
         return _is_done(target, folder, writer)
 
 
-def begin(target: Target, columns: pa.Schema) -> BatchJob:
+def begin(
+    target: Target, columns: pa.Schema, changes: Upserts | None = None, helpers: Collection[str] = ()
+) -> BatchJob:
     """
-    A run of the job, of rows with these columns; without anything to write where `is_done`.
+    A run of the job, of rows with these columns; without anything to write where `is_done`. Rows are upserted with
+    `changes`, as of `BatchPublisher`.
 
-    Raises like that, and NotPossible (a keyed table) and SchemaRefused.
+    Raises like that, and NotPossible (a keyed table without `changes`, or the reverse) and SchemaRefused.
     """
     folder = target.opened()
     with closing(_writer(target, folder)) as writer:
-        if writer.keys:
-            raise NotPossible(f"{writer.card.table} is keyed by {', '.join(writer.keys)}", hint=_KEYED)
         if _is_done(target, folder, writer):
             log.info("job is done", extra={"action": "skip", "writer": writer.name, "position": target.position})
             return BatchJob(target, None)
-        writer.write(columns.empty_table())  # refuses rows that the tasks would refuse, and asks for columns
+        check(writer, columns, changes, helpers)
         writer.task()
         return BatchJob(target, writer.hand_over())
 
@@ -204,15 +175,7 @@ def begin(target: Target, columns: pa.Schema) -> BatchJob:
 def _writer(target: Target, folder: Folder) -> Writer:
     from writers.writer import Writer
 
-    return Writer.open(
-        folder,
-        target.name or NAME,
-        clock=target.clock,
-        wait=target.wait,
-        patience=target.patience,
-        stores=target.stores,
-        at_once=target.at_once,
-    )
+    return Writer(folder, target.name or NAME, target.runtime)
 
 
 def _is_done(target: Target, folder: Folder, writer: Writer) -> bool:

@@ -8,7 +8,6 @@ another process of the driver. Streams go by `sink.into`: of a query Spark tells
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +18,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from bookkeeper.config.units import duration
 from bookkeeper.errors import BookkeeperError, ConfigInvalid, NotPossible
+from bookkeeper.stores.locations import absolute
 from bookkeeper.stores.open import stores_with
 from spark_jobs.batch_write import BatchJob, Target, begin, is_done
+from writers.runtime import Runtime
 from writers.timing import Clock, Wait, pause, utc_now
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from bookkeeper.stores.store import Store
 
 _KEYS = ("s3.", "adls.", "gcs.", "client.")
+#: of `spark_jobs.sink.write`
+_OF_WRITE = ("mode", "order_by", "deletes", "distribution")
+_WRITE = "spark_jobs.sink.write(rows, folder, ...) takes it, in the driver."
 _OPTIONS = ("path", "name", "position", "patience")
 
 
@@ -73,6 +77,8 @@ class BookkeeperSource(DataSource):
     def _target(self) -> Target:
         given = {key.lower(): value for key, value in self.options.items()}
         unknown = [key for key in given if key not in _OPTIONS and not key.startswith(_KEYS)]
+        if unknown and unknown[0] in _OF_WRITE:
+            raise ConfigInvalid(f"option {unknown[0]}: a data source cannot move rows between tasks", hint=_WRITE)
         if unknown:
             raise ConfigInvalid(f"option {unknown[0]}: {', '.join(_OPTIONS)} and keys of storage are expected")
         if not given.get("path"):
@@ -83,8 +89,8 @@ class BookkeeperSource(DataSource):
             raise ConfigInvalid(f"option patience={given['patience']}: {exc} is expected") from exc
         stores = type(self).stores or stores_with({key: given[key] for key in given if key.startswith(_KEYS)})
         name, position = given.get("name"), given.get("position")
-        folder = given["path"] if ":" in given["path"] else os.path.abspath(given["path"])
-        return Target(folder, stores, name, position, patience, type(self).clock, type(self).wait)
+        runtime = Runtime(stores, type(self).clock, type(self).wait, patience)
+        return Target(absolute(given["path"]), runtime, name, position)
 
 
 @contextmanager

@@ -8,30 +8,31 @@ catalog.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bookkeeper.contract.names import check_writer
 from bookkeeper.errors import ConfigInvalid, NotPossible
+from bookkeeper.stores.locations import absolute
 from spark_jobs.hadoop import HadoopCheckpointStore
+from spark_jobs.rows import result_of
 from spark_jobs.sink_batches import BatchPublisher
+from spark_jobs.sink_spread import spread
 from spark_jobs.sink_upserts import Arranged, Upserts, arranged, helpers_of
-from writers.timing import Clock, Wait, pause, utc_now
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, SparkSession
 
     from bookkeeper.stores.store import Store
+    from writers.runtime import Runtime
     from writers.tasks.task import Task
 
     Stores = Callable[[str], Store]
 
-PATIENCE = timedelta(minutes=5)
+#: of Iceberg's `write.distribution-mode`
+NONE, HASH = "none", "hash"
 _MODE = "Take outputMode('append'), for an aggregation with a watermark, or a keyed table and mode='upsert'."
 _CONNECT = "Run the query in a driver of its own (spark-submit), without Spark Connect."
 
@@ -44,63 +45,104 @@ def into(
     mode: str = "append",
     order_by: str | Sequence[str] | None = None,
     deletes: str | None = None,
-    patience: timedelta = PATIENCE,
-    stores: Stores | None = None,
-    clock: Clock = utc_now,
-    wait: Wait = pause,
+    distribution: str = NONE,
+    runtime: Runtime | None = None,
 ) -> Sink:
     """
     A function for `foreachBatch` that writes each micro-batch to the table of the txlog folder, exactly once.
 
     `folder` is a URL or path, as of `Writer.open`; `name` the writer's, one for each query; `checkpoint` the query's
-    `checkpointLocation`. Columns are matched by name; those that the rows lack are null. `patience` bounds how long a
-    batch waits for a bookkeeper that is behind. `stores` opens storage in the driver and in the tasks, so it must be
-    possible to pickle it.
+    `checkpointLocation`. Columns are matched by name; those that the rows lack are null. `runtime` says how storage is
+    reached, in the driver and in the tasks, and how long a batch waits for a bookkeeper that is behind
+    (`Runtime(patience=...)`); its stores are pickled.
 
     `mode="upsert"` is for a keyed table: of each key the batch's newest row by `order_by` (columns or expressions, null
     is the oldest) takes the place of the table's row; without `order_by` a batch may hold each key once. Where the
     boolean `deletes` (a column or an expression) is true, the row deletes its key. A column that either refers to
-    is written only if the table has it. Raises ConfigInvalid.
+    is written only if the table has it.
+
+    `distribution="hash"`: rows that are appended are moved by the table's partition before they are written, so that
+    there is a file of each partition; with "none" each task writes one of each partition that it has rows of. The names
+    are those of Iceberg's `write.distribution-mode`. Raises ConfigInvalid.
     """
-    from bookkeeper.stores.open import open_store
+    from writers.runtime import Runtime
 
-    changes = _changes(mode, order_by, deletes)
-    opened = stores or open_store
-    return Sink(check_writer(name), checkpoint, _absolute(folder), changes, patience, opened, clock, wait)
+    way = _checked(mode, order_by, deletes, distribution)
+    return Sink(check_writer(name), checkpoint, absolute(folder), way, runtime or Runtime())
 
 
-def _changes(mode: str, order_by: str | Sequence[str] | None, deletes: str | None) -> Upserts | None:
-    """None where the rows are appended; raises ConfigInvalid."""
+def write(
+    rows: DataFrame,
+    folder: str,
+    *,
+    name: str | None = None,
+    position: str | None = None,
+    mode: str = "append",
+    order_by: str | Sequence[str] | None = None,
+    deletes: str | None = None,
+    distribution: str = NONE,
+    runtime: Runtime | None = None,
+) -> int:
+    """
+    Write the rows of a batch to the table of the txlog folder, in one txlog; they are in the table when it returns. How
+    many (of upserts one for each key), 0 where an earlier run of the job wrote them: then no task runs.
+
+    `position` names what the job writes, such as the day that it is of: with it, and a `name` for the writer, rows are
+    in the table once however often the job is run again, by the last position of the name; without it, each time. The
+    rest is as of `into`, and so are the errors, with those of `batch_write.begin` and `commit`.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from spark_jobs.batch_write import Target, begin
+    from writers.runtime import Runtime
+
+    way = _checked(mode, order_by, deletes, distribution)
+    _check_frame(rows)
+    target = Target(absolute(folder), runtime or Runtime(), name, position)
+    job = begin(target, to_arrow_schema(rows.schema), way.changes, helpers_of(rows, way.changes))
+    if job.handed is None:
+        return 0
+    return job.commit(results_of(rows, job.handed.task, way, target.runtime.stores))
+
+
+class Way(NamedTuple):
+    """How rows get into a table: upserted by `changes`, else appended; `spread` over the tasks by partition."""
+
+    changes: Upserts | None = None
+    spread: bool = False
+
+
+def _checked(mode: str, order_by: str | Sequence[str] | None, deletes: str | None, distribution: str) -> Way:
+    """Raises ConfigInvalid."""
     if mode not in ("append", "upsert"):
         raise ConfigInvalid(f"mode={mode!r}: 'append' or 'upsert' is expected")
-    if mode == "upsert":
-        return Upserts((order_by,) if isinstance(order_by, str) else tuple(order_by or ()), deletes)
-    if order_by is not None or deletes is not None:
+    if distribution not in (NONE, HASH):
+        raise ConfigInvalid(f"distribution={distribution!r}: {NONE!r} or {HASH!r} is expected")
+    if mode == "append" and (order_by is not None or deletes is not None):
         raise ConfigInvalid("order_by= and deletes= say how rows are upserted: mode is 'append'")
-    return None
+    if mode == "append":
+        return Way(None, distribution == HASH)
+    if distribution == HASH:
+        raise ConfigInvalid("distribution= says how rows are appended: mode='upsert' moves them by key")
+    return Way(Upserts((order_by,) if isinstance(order_by, str) else tuple(order_by or ()), deletes))
 
 
-def _absolute(folder: str) -> str:
-    return folder if ":" in folder else os.path.abspath(folder)
+def _check_frame(rows: DataFrame) -> None:
+    """Raises NotPossible for what is not the rows of a batch in this driver."""
+    from pyspark.sql.classic.dataframe import DataFrame as Here
+
+    if not isinstance(rows, Here):
+        raise NotPossible("the rows are of Spark Connect, and this is not their driver", hint=_CONNECT)
+    if rows.isStreaming:
+        raise NotPossible("the rows are a stream", hint="rows.writeStream.foreachBatch(into(...))")
 
 
 class Sink:
     """What `into` makes: it is called with each micro-batch and its number, in the driver."""
 
-    def __init__(
-        self,
-        name: str,
-        checkpoint: str,
-        folder: str,
-        changes: Upserts | None,
-        patience: timedelta,
-        stores: Stores,
-        clock: Clock,
-        wait: Wait,
-    ) -> None:
-        self._name, self._location, self._folder, self._patience = name, checkpoint, folder, patience
-        self._changes = changes
-        self._stores, self._clock, self._wait = stores, clock, wait
+    def __init__(self, name: str, checkpoint: str, folder: str, way: Way, runtime: Runtime) -> None:
+        self._name, self._location, self._folder = name, checkpoint, folder
+        self._way, self._runtime = way, runtime
         self._publisher: BatchPublisher | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
@@ -116,23 +158,15 @@ class Sink:
         columns = to_arrow_schema(rows.schema)
         # Spark sets both in the thread of the query; the group of its jobs is the id of the run.
         query, run = (context.getLocalProperty(key) for key in ("sql.streaming.queryId", "spark.jobGroup.id"))
-        if query and self._changes is None:
+        if query and self._way.changes is None:
             _check_mode(rows.sparkSession, query)
-        tasks = partial(results_of, rows, stores=self._stores, changes=self._changes)
-        helpers = helpers_of(rows, self._changes)
+        tasks = partial(results_of, rows, way=self._way, stores=self._runtime.stores)
+        helpers = helpers_of(rows, self._way.changes)
         self._publisher.publish(batch, columns, tasks, helpers=helpers, query=query, run=run)
 
     def _made(self, rows: DataFrame) -> BatchPublisher:
-        return BatchPublisher(
-            self._folder,
-            self._name,
-            HadoopCheckpointStore(rows.sparkSession, self._location),
-            patience=self._patience,
-            stores=self._stores,
-            changes=self._changes,
-            clock=self._clock,
-            wait=self._wait,
-        )
+        checkpoint = HadoopCheckpointStore(rows.sparkSession, self._location)
+        return BatchPublisher(self._folder, self._name, checkpoint, self._runtime, changes=self._way.changes)
 
     def __reduce__(self) -> Any:
         raise NotPossible("a sink belongs to one driver, and cannot be sent to another process", hint=_CONNECT)
@@ -147,9 +181,9 @@ def _check_mode(spark: SparkSession, query: str) -> None:
         raise NotPossible("the query has the output mode complete: each batch would append all of its rows", hint=_MODE)
 
 
-def results_of(rows: DataFrame, task: Task, *, stores: Stores, changes: Upserts | None = None) -> list[bytes]:
+def results_of(rows: DataFrame, task: Task, way: Way, stores: Stores) -> list[bytes]:
     """
-    Run one task for each partition that has rows; what they wrote, for `Writer.take`. With `changes` they are upserted.
+    Run one task for each partition that has rows; what they wrote, for `Writer.take`.
 
     It is `rows.mapInArrow(...)`, of which Spark asks for pandas without using it.
     """
@@ -160,8 +194,10 @@ def results_of(rows: DataFrame, task: Task, *, stores: Stores, changes: Upserts 
     from bookkeeper.contract import card as cards
 
     where: Arranged | None = None
-    if changes is not None:
-        rows, where = arranged(rows, cards.loads(task.card), changes)
+    if way.changes is not None:
+        rows, where = arranged(rows, cards.loads(task.card), way.changes)
+    elif way.spread:
+        rows = spread(rows, cards.loads(task.card))
     write = UserDefinedFunction(
         lambda batches: _written(task, stores, where, batches),
         returnType="result binary",
@@ -178,14 +214,6 @@ def _written(
     """In a task of Spark: one row with its result, none where it has no rows."""
     import pyarrow as pa
 
-    filled = (batch for batch in batches if batch.num_rows)
-    first = next(filled, None)
-    if first is None:
-        return
-    with task.open(stores=stores) as files:
-        if where is not None:
-            where.write(chain([first], filled), files)
-        else:
-            for batch in chain([first], filled):
-                files.write(batch)
-    yield pa.RecordBatch.from_pydict({"result": pa.array([files.result], pa.binary())})
+    result = result_of(batches, partial(task.open, stores=stores), where)
+    if result:
+        yield pa.RecordBatch.from_pydict({"result": pa.array([result], pa.binary())})

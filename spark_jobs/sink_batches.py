@@ -19,23 +19,23 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable
-from datetime import timedelta
 from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING
 
 from bookkeeper.errors import NotPossible
 from spark_jobs.arrival import Arrival
+from spark_jobs.rows import check
 from spark_jobs.sink_position import BatchPosition, QueryCheckpoint
-from spark_jobs.sink_upserts import Upserts, written
-from writers.timing import AtOnce, Clock, Wait, at_once, pause, retry, utc_now
+from writers.timing import retry
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     from bookkeeper.contract.txlog_folder import Folder
     from bookkeeper.history.checkpoint_store import CheckpointReading
-    from bookkeeper.stores.store import Store
+    from spark_jobs.sink_upserts import Upserts
+    from writers.runtime import Runtime
     from writers.tasks.task import Task
     from writers.writer import Writer
 
@@ -49,8 +49,6 @@ _ONCE = (
     "Call the sink once for each batch, with all of its rows (union them): of a second call nothing would be written. "
     "Two outputs into one table need a sink each, with names of their own."
 )
-_KEYED = "Give into(..., mode='upsert')."
-_NOT_KEYED = "Give into(..., mode='append'), or make a keyed table: `bookkeeper init --key`."
 
 
 class BatchPublisher:
@@ -66,23 +64,17 @@ class BatchPublisher:
         folder: str,
         name: str,
         checkpoint: CheckpointReading,
+        runtime: Runtime,
         *,
-        patience: timedelta,
-        stores: Callable[[str], Store],
         changes: Upserts | None = None,
-        clock: Clock = utc_now,
-        wait: Wait = pause,
         random: Callable[[int], bytes] = os.urandom,
-        at_once: AtOnce = at_once,
     ) -> None:
         """
-        `patience` bounds each wait for the bookkeeper: for room in pending/, and for a txlog to be in. Without
-        `changes` rows are appended.
+        The patience of `runtime` bounds each wait for the bookkeeper: for room in pending/, and for a txlog to be in.
+        Without `changes` rows are appended.
         """
-        self._changes = changes
+        self._changes, self._runtime, self._random = changes, runtime, random
         self._url, self._name, self._checkpoint = folder, name, QueryCheckpoint(checkpoint)
-        self._patience, self._stores, self._clock, self._wait = patience, stores, clock, wait
-        self._random, self._at_once = random, at_once
         # A query that was stopped may still be in its last batch while the next run has begun.
         self._lock = RLock()
         self._run: str | None = None
@@ -114,7 +106,7 @@ class BatchPublisher:
         """
         with self._lock:
             try:
-                given = retry(partial(self._checkpoint.position, batch, query), self._wait)
+                given = retry(partial(self._checkpoint.position, batch, query), self._runtime.wait)
                 return self._published(given, columns, helpers, tasks, run)
             except BaseException:
                 self._end()
@@ -132,13 +124,9 @@ class BatchPublisher:
             self._last = run, given.batch
             return 0
         if writer.position is not None and writer.position != self._compared:
-            retry(partial(self._checkpoint.check_planned, writer.position, self._name), self._wait)
+            retry(partial(self._checkpoint.check_planned, writer.position, self._name), self._runtime.wait)
             self._arrival(writer).until_chain_is_in()
-        # Refuses rows that the tasks would refuse, and asks for columns.
-        if self._changes is None:
-            writer.write(columns.empty_table())
-        else:
-            writer.upsert(written(columns, writer.card, helpers).empty_table())
+        check(writer, columns, self._changes, helpers)
         rows = writer.take(tasks(writer.task()), position=position)
         name = writer.publish()
         if name is not None:
@@ -148,42 +136,19 @@ class BatchPublisher:
 
     def _opened(self, run: str | None) -> Writer:
         """The writer of this run."""
-        from bookkeeper.contract.txlog_folder import Folder
         from writers.writer import Writer
 
         if self._writer is not None and self._run == run:
             return self._writer
         self._end()
-        self._folder = Folder(self._stores(self._url))
-        self._writer = Writer.open(
-            self._folder,
-            self._name,
-            clock=self._clock,
-            wait=self._wait,
-            random=self._random,
-            patience=self._patience,
-            stores=self._stores,
-            at_once=self._at_once,
-        )
+        self._folder = self._runtime.folder(self._url)
+        self._writer = Writer(self._folder, self._name, self._runtime, random=self._random)
         self._run = run
-        table, keys = self._writer.card.table, ", ".join(self._writer.keys)
-        if keys and self._changes is None:
-            raise NotPossible(f"mode='append', and {table} is keyed by {keys}", hint=_KEYED)
-        if not keys and self._changes is not None:
-            raise NotPossible(f"mode='upsert', and {table} has no key", hint=_NOT_KEYED)
         return self._writer
 
     def _arrival(self, writer: Writer) -> Arrival:
         assert self._folder is not None
-        return Arrival(
-            self._folder,
-            writer,
-            patience=self._patience,
-            clock=self._clock,
-            wait=self._wait,
-            behind=_AWAY,
-            again=_AGAIN,
-        )
+        return Arrival(self._folder, writer, self._runtime, behind=_AWAY, again=_AGAIN)
 
     def _end(self) -> None:
         writer, self._writer, self._compared, self._last = self._writer, None, None, None

@@ -81,12 +81,15 @@ def last_by_spark(spark: SparkSession, table: str, query: str) -> int:
     """
     The newest batch of a query that Iceberg's sink committed to main, as far back as snapshots are kept; else -1.
     """
-    kept = {snapshot.snapshot_id for snapshot in tables.main_history(spark, table)}
     found = spark.sql(
         "SELECT snapshot_id, CAST(summary['spark.sql.streaming.epochId'] AS BIGINT) AS batch "
         f"FROM {table}.snapshots WHERE summary['spark.sql.streaming.queryId'] = '{query}'"
     ).collect()
-    return max((row.batch for row in found if row.snapshot_id in kept and row.batch is not None), default=-1)
+    batches = {row.snapshot_id: row.batch for row in found if row.batch is not None}
+    if not batches:  # as of most queries: the history is not read
+        return -1
+    kept = {snapshot.snapshot_id for snapshot in tables.main_history(spark, table)}
+    return max((batch for snapshot, batch in batches.items() if snapshot in kept), default=-1)
 
 
 def check_by_spark(store: CheckpointReading, folder: Folder) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.errors import ConfigInvalid, NotPossible, SchemaRefused
+from bookkeeper.format.csv_json_types import UUID_TEXT
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -37,8 +38,7 @@ def written(columns: pa.Schema, card: Card, helpers: Collection[str]) -> pa.Sche
     """
     The columns of rows that are written; raises SchemaRefused where a key column is missing.
 
-    Without those `helpers` that the table lacks or a writer fills; a text that is the key of a table of integers is
-    one.
+    Without those `helpers` that the table lacks or a writer fills; a text that is an integer key of the table is one.
     """
     import pyarrow as pa
 
@@ -53,10 +53,15 @@ def written(columns: pa.Schema, card: Card, helpers: Collection[str]) -> pa.Sche
     kept = []
     for field in columns:
         wanted = keyed.arrow.field(field.name).type if field.name in keyed.names else field.type
-        is_text = pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
         if field.name not in unwritten:
-            kept.append(field.with_type(wanted) if is_text and pa.types.is_integer(wanted) else field)
+            kept.append(field.with_type(wanted) if _is_text(field) and pa.types.is_integer(wanted) else field)
     return pa.schema(kept)
+
+
+def _is_text(field: pa.Field) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(field.type) or pa.types.is_large_string(field.type))
 
 
 def helpers_of(rows: DataFrame, changes: Upserts | None) -> frozenset[str]:
@@ -129,7 +134,7 @@ def arranged(rows: DataFrame, card: Card, changes: Upserts) -> tuple[DataFrame, 
     """
     The rows with all of a key in one task, sorted by key and order; raises SchemaRefused and ConfigInvalid.
 
-    Keys are in the types of the table before they are compared: the texts "01" and "1" are one integer.
+    Keys are compared as the table has them: the texts "01" and "1" are one integer, and a UUID has many spellings.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import ArrayType, BooleanType, MapType, StructType
@@ -139,9 +144,9 @@ def arranged(rows: DataFrame, card: Card, changes: Upserts) -> tuple[DataFrame, 
     keyed = WriteSpec.of(card).keyed
     assert keyed is not None
     given = to_arrow_schema(rows.schema)
-    columns = [
-        _written(rows, given.field(field.name), field) for field in written(given, card, helpers_of(rows, changes))
-    ]
+    fields = written(given, card, helpers_of(rows, changes))
+    texts = {field.name: field.type for field in keyed.arrow if _is_text(given.field(field.name))}
+    columns = [_written(rows, field.name, texts.get(field.name)) for field in fields]
     prefix = "_" * (1 + max(map(len, rows.columns)))  # no column has such a name
     orders = tuple(f"{prefix}{number}" for number in range(len(changes.order_by)))
     helpers = [_expression(rows, text).alias(name) for text, name in zip(changes.order_by, orders, strict=True)]
@@ -155,49 +160,62 @@ def arranged(rows: DataFrame, card: Card, changes: Upserts) -> tuple[DataFrame, 
     if deleted is not None and frame.schema[deleted].dataType != BooleanType():
         raise ConfigInvalid(f"deletes={changes.deletes!r} is {frame.schema[deleted].dataType.simpleString()[:_SHOWN]}")
     keys = [_comparable(frame, name) for name in keyed.names]
-    moved = frame.repartition(_tasks(rows), *keys)
+    moved = frame.repartition(tasks_at_once(rows), *keys)
     moved = moved.sortWithinPartitions(*keys, *(_comparable(frame, name) for name in orders))
     return moved, Arranged(len(columns), tuple(keyed.names), orders, deleted, changes.order_by)
 
 
-def _tasks(rows: DataFrame) -> int:
-    """How many: each writes a delete file, so no more than run at once."""
+def tasks_at_once(rows: DataFrame) -> int:
+    """How many tasks move rows: each writes files of its own, so no more than run at once."""
     spark = rows.sparkSession
     return max(min(spark.sparkContext.defaultParallelism, int(str(spark.conf.get("spark.sql.shuffle.partitions")))), 1)
 
 
-def _column(rows: DataFrame, name: str) -> Column:
+def column_of(rows: DataFrame, name: str) -> Column:
+    """The column of this name, whatever characters that has."""
     return rows["`" + name.replace("`", "``") + "`"]
 
 
 def _expression(rows: DataFrame, text: str) -> Column:
     from pyspark.sql import functions
 
-    return _column(rows, text) if text in rows.columns else functions.expr(text)
+    return column_of(rows, text) if text in rows.columns else functions.expr(text)
 
 
 def _comparable(rows: DataFrame, name: str) -> Column:
     """Of a text with a collation its bytes, which are what the table compares."""
     from pyspark.sql.types import StringType
 
-    column = _column(rows, name)
+    column = column_of(rows, name)
     return column.cast("string") if isinstance(rows.schema[name].dataType, StringType) else column
 
 
-def _written(rows: DataFrame, given: pa.Field, wanted: pa.Field) -> Column:
-    """The column, or its texts as integers: an error where one is none, whatever the session's ANSI mode."""
+def _written(rows: DataFrame, name: str, key: pa.DataType | None) -> Column:
+    """
+    The column; texts of a `key` of such a type as integers, or in one spelling of UUIDs: an error where one is none,
+    whatever the session's ANSI mode.
+    """
+    import pyarrow as pa
     from pyspark.sql import functions
 
-    text = _column(rows, given.name)
-    if given.type == wanted.type:
-        return text
-    kind = "int" if wanted.type.bit_width == 32 else "bigint"
-    number = text.try_cast(kind)
-    said = functions.concat(
-        functions.lit(f"key column {given.name!r} is {kind}: "), functions.substring(text, 1, _SHOWN)
-    )
-    is_one = text.isNull() | number.isNotNull()
-    return functions.when(is_one, number).otherwise(functions.raise_error(said)).alias(given.name)
+    column = column_of(rows, name)
+    if isinstance(key, pa.UuidType):
+        text = column.cast("string")  # without a collation
+        digits = functions.lower(functions.regexp_replace(text, "(?i)urn:uuid:|[-{}]", ""))
+        return _checked(text, "uuid", functions.when(text.rlike(f"(?i)\\A{UUID_TEXT}\\z"), digits), name)
+    if key is None or not pa.types.is_integer(key):
+        return column
+    kind = "int" if key.bit_width == 32 else "bigint"
+    return _checked(column, kind, column.try_cast(kind), name)
+
+
+def _checked(text: Column, kind: str, value: Column, name: str) -> Column:
+    """The value; an error where the text has none."""
+    from pyspark.sql import functions
+
+    said = functions.concat(functions.lit(f"key column {name!r} is {kind}: "), functions.substring(text, 1, _SHOWN))
+    is_one = text.isNull() | value.isNotNull()
+    return functions.when(is_one, value).otherwise(functions.raise_error(said)).alias(name)
 
 
 def _same(table: pa.Table, names: Sequence[str], *, nulls: bool = False) -> pa.Array:

@@ -22,7 +22,7 @@ from bookkeeper.contract.names import check_writer
 from bookkeeper.errors import ConfigInvalid, Missing, NotPossible
 from spark_jobs import job, query, session
 from spark_jobs.hadoop import HadoopCheckpointStore
-from spark_jobs.sink import into
+from spark_jobs.sink import HASH, NONE, into
 from spark_jobs.sink_by_query import SinkByQuery, check_by_spark
 from spark_jobs.table import location
 from spark_jobs.write_stream_source import EXPECTED, Source
@@ -64,10 +64,14 @@ class Output:
     #: of upserts: which row of a key is the newest, and whether it deletes; columns or expressions
     order_by: tuple[str, ...] = ()
     deletes: str | None = None
+    distribution: str = NONE
 
     def __post_init__(self) -> None:
         if self.commit == BY_SPARK and self.mode != "append":
             raise ConfigInvalid(f"--mode {self.mode}: Spark itself only appends", hint="Leave --commit out.")
+        if self.commit == BY_SPARK and self.distribution != NONE:
+            hint = "Of Iceberg's sink the table says it: write.distribution-mode."
+            raise ConfigInvalid(f"--distribution {self.distribution}: not with --commit {BY_SPARK}", hint=hint)
         if self.name is not None:
             check_writer(self.name)
 
@@ -91,6 +95,7 @@ def write(
     """
     from bookkeeper.contract.txlog_folder import Folder, folder_url
     from bookkeeper.stores.open import stores_with
+    from writers.runtime import Runtime
 
     output = output or Output()
     identifier = session.table_name(settings, table)
@@ -103,9 +108,15 @@ def write(
         query.follow(start(rows(columns), identifier, checkpoint, trigger), stopped, report)
         return
     stream = rows(given_columns(_card(folder), columns))
-    order_by, deletes = output.order_by or None, output.deletes
     opened = partial(
-        into, url, checkpoint=checkpoint, mode=output.mode, order_by=order_by, deletes=deletes, stores=stores
+        into,
+        url,
+        checkpoint=checkpoint,
+        mode=output.mode,
+        order_by=output.order_by or None,
+        deletes=output.deletes,
+        distribution=output.distribution,
+        runtime=Runtime(stores),
     )
     sink = SinkByQuery(spark, identifier, checkpoint, lambda name: opened(name=name), output.name)
     try:
@@ -158,7 +169,8 @@ def _card(folder: Folder) -> Card:
     type=click.Choice([BY_BOOKKEEPER, BY_SPARK]),
     default=BY_BOOKKEEPER,
     show_default=True,
-    help="Who commits: the bookkeeper, what the query publishes in txlogs; or Spark, by Iceberg's own sink.",
+    help="by-bookkeeper: the query publishes txlogs, and the bookkeeper commits them. by-spark: Iceberg's sink "
+    "commits.",
 )
 @click.option("--name", metavar="WRITER", help="The query's name as a writer; default: made from the query's id.")
 @click.option(
@@ -175,6 +187,14 @@ def _card(folder: Folder) -> Card:
     help="Of upserts: of rows with one key the last by this column or expression is the newest; may be repeated.",
 )
 @click.option("--deletes", metavar="COLUMN", help="Of upserts: a row for which this is true deletes its key.")
+@click.option(
+    "--distribution",
+    type=click.Choice([NONE, HASH]),
+    default=NONE,
+    show_default=True,
+    help="hash: move rows by the table's partition before they are written, so that each has a file. none: each task "
+    "writes a file of each partition that it has rows of.",
+)
 @click.option("--progress", metavar="FILE", help="Append one JSON line per micro-batch to FILE.")
 def main(
     config: str | None,

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import settings
 
 from bookkeeper.console.logs import OURS
@@ -66,6 +67,16 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         own = Path(path, "test")
         own.mkdir()
         yield own
+
+
+@pytest.fixture(autouse=True)
+def memory() -> Iterator[None]:
+    """
+    `memory:` is one dictionary in a process, and each listing looks at all of it: what a test put there goes with it.
+    """
+    yield
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 #: What is one piece of work, and begun first, for it takes longest. Programs that start JVMs of their own do so one
-#: after the other, beside the one JVM that serves all of Spark's other tests; the servers of the catalogs are started
+#: after the other, beside the two JVMs that serve all of Spark's other tests; the servers of the catalogs are started
 #: once.
 TOGETHER = {
     "programs with a JVM": (
-        "tests/benchmarks/test_upserts.py",
+        "tests/benchmarks/test_with_a_jvm.py",
         "tests/demo/test_demo.py",
         "tests/demo/test_readme.py",
         "tests/spark/test_java_writer.py",
@@ -22,14 +22,22 @@ TOGETHER = {
     "JVM": ("tests/races/", "tests/spark/", "tests/writers/test_spark.py"),
     "catalogs": ("tests/catalogs/",),
 }
-#: Files that take half a minute or more: begun next, or the last of them runs alone at the end.
+#: In one piece they would take longer than all else does beside it: the second half, from this file on, is another.
+SECOND_HALF = {"JVM": "tests/spark/test_java.py"}
+#: Files that take a quarter of a minute or more: begun next, or the last of them runs alone at the end.
 LONG = (
-    "tests/benchmarks/test_small_runs.py",
-    "tests/reaper/test_crash.py",
-    "tests/reaper/test_orphans.py",
     "tests/soak/test_soak.py",
+    "tests/cli/test_load.py",
+    "tests/benchmarks/test_small_runs.py",
+    "tests/consumers/test_consumer_kills.py",
+    "tests/consumers/test_consumer_group.py",
+    "tests/reaper/test_crash.py",
     "tests/writers/test_cli.py",
     "tests/writers/test_lines.py",
+    "tests/chaos/test_processes.py",
+    "tests/chaos/test_crashes.py",
+    "tests/consumers/test_consumer_crashes.py",
+    "tests/writers/test_change_lines.py",
 )
 
 
@@ -37,15 +45,18 @@ def piece(nodeid: str) -> str:
     """
     What one process does as a whole, one test after the other.
     """
-    together = (name for name, paths in TOGETHER.items() if nodeid.startswith(paths))
-    return next(together, nodeid.partition("::")[0])
+    file = nodeid.partition("::")[0]
+    together = next((name for name, paths in TOGETHER.items() if file.startswith(paths)), file)
+    is_second = together in SECOND_HALF and file >= SECOND_HALF[together]
+    return f"{together}, second half" if is_second else together
 
 
 def turn(nodeid: str) -> int:
     """
     When its piece is begun; pieces of the same turn keep their order.
     """
-    return [*TOGETHER, *LONG, piece(nodeid)].index(piece(nodeid))
+    name = piece(nodeid)
+    return [*TOGETHER, *LONG, name].index(name.removesuffix(", second half"))
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:

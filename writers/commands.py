@@ -3,7 +3,6 @@ The commands `writer generate` and `writer lines`, with their options parsed.
 """
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from bookkeeper.contract.names import check_writer
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.contract.txlog_folder import folder_url as configured_url
 from bookkeeper.errors import ConfigInvalid, Missing, NotPossible
+from bookkeeper.stores.locations import absolute
 from writers.generate import Load, publish_file
 from writers.loader.formats import Format
 from writers.loader.lines import BadLines, Loader
@@ -34,7 +34,7 @@ def folder_url(folder: str | None, config: str | None, table: str | None, enviro
     The txlog folder that the options name; raises ConfigInvalid.
     """
     if folder is not None:
-        return folder if ":" in folder else os.path.abspath(folder)
+        return absolute(folder)
     try:
         section = pick_table(load_settings(config, environ), table)
     except ConfigInvalid as exc:

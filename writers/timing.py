@@ -4,7 +4,7 @@ This machine's clock and its sleep, for programs that bring none of their own; s
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,6 +19,8 @@ Act = Callable[[], Any]
 #: does several storage calls at once, like `at_once`
 AtOnce = Callable[[Sequence[Act]], list[Any]]
 
+#: of a writer, for a bookkeeper that is behind
+PATIENCE = timedelta(minutes=5)
 ATTEMPTS = 8
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0  # some 16 s in all

@@ -41,10 +41,11 @@ from writers.publish.publisher import Publisher, resume
 from writers.publish.request_columns import ColumnAsker
 from writers.publish.run_state import RunState
 from writers.publish.slot import Slot, check_known
+from writers.runtime import Runtime
 from writers.tasks.handover import Handover
 from writers.tasks.reservation import Reservation
 from writers.tasks.task import Task
-from writers.timing import AtOnce, Clock, Wait, at_once, millis, pause, retry, utc_now
+from writers.timing import PATIENCE, AtOnce, Clock, Wait, at_once, millis, pause, retry, utc_now
 from writers.values.given import as_table
 
 log = logging.getLogger(__name__)
@@ -63,23 +64,22 @@ class Writer:
 
     def __init__(
         self,
-        folder: Folder,
+        folder: str | Folder,
         name: str,
+        runtime: Runtime,
         *,
-        clock: Clock,
-        wait: Wait,
-        random: Callable[[int], bytes],
-        patience: timedelta,
-        stores: Callable[[str], Store],
-        at_once: AtOnce = at_once,
+        random: Callable[[int], bytes] = os.urandom,
         keep: str = LAST,
         handed: Handover | None = None,
     ) -> None:
+        """As `open` and `taking_over`."""
         self.name = check_writer(name)
-        self._folder = folder
-        self._clock, self._wait, self._patience, self._at_once = clock, wait, patience, at_once
+        self._folder = folder = runtime.folder(folder)
+        clock, wait, at_once = runtime.clock, runtime.wait, runtime.at_once
+        self._clock, self._wait, self._patience, self._at_once = clock, wait, runtime.patience, at_once
         self._process, self._lock, self._keep = os.getpid(), RLock(), keep
-        self._cards = CardFollower(folder, stores, name, wait, None if handed is None else loads(handed.task.card))
+        card = None if handed is None else loads(handed.task.card)
+        self._cards = CardFollower(folder, runtime.stores, name, wait, card)
         if handed is None:
             now = millis(clock())
             position, least, offsets = retry(lambda: resume(folder, self.card, name, now), wait)
@@ -97,7 +97,7 @@ class Writer:
         self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered)
         self._publisher = Publisher(folder, last, position, wait)
         self._slot = Slot(folder, name, offsets, clock, wait)
-        self._columns = ColumnAsker(folder, self._cards, clock, wait, patience, lambda: figures.unpublished)
+        self._columns = ColumnAsker(folder, self._cards, clock, wait, self._patience, lambda: figures.unpublished)
         self._state = RunState(f"run of {name}", hint="Open a new Writer.")
         self._reservation = Reservation(clock, handed)
         if handed is not None:
@@ -114,7 +114,7 @@ class Writer:
         clock: Clock = utc_now,
         wait: Wait = pause,
         random: Callable[[int], bytes] = os.urandom,
-        patience: timedelta = timedelta(minutes=5),
+        patience: timedelta = PATIENCE,
         stores: Callable[[str], Store] = open_store,
         at_once: AtOnce = at_once,
         keep: str = LAST,
@@ -127,51 +127,16 @@ class Writer:
         `keep="all"` gives streams of a keyed table every version of a key, also those that a later one of the same
         step supersedes. Raises ConfigInvalid, NotPossible (no table there), StorageUnavailable.
         """
-        if isinstance(folder, str):
-            folder = Folder(stores(folder if ":" in folder else os.path.abspath(folder)))
-        return cls(
-            folder,
-            name,
-            clock=clock,
-            wait=wait,
-            random=random,
-            patience=patience,
-            stores=stores,
-            at_once=at_once,
-            keep=keep,
-        )
+        return cls(folder, name, Runtime(stores, clock, wait, patience, at_once), random=random, keep=keep)
 
     @classmethod
-    def taking_over(
-        cls,
-        folder: str | Folder,
-        handed: Handover,
-        *,
-        clock: Clock = utc_now,
-        wait: Wait = pause,
-        patience: timedelta = timedelta(minutes=5),
-        stores: Callable[[str], Store] = open_store,
-        at_once: AtOnce = at_once,
-    ) -> "Writer":
+    def taking_over(cls, folder: str | Folder, handed: Handover, runtime: Runtime | None = None) -> "Writer":
         """
         The run that was handed over: it waits for the results of its task. Raises like `open`.
 
         Of several processes that take one run over, one publishes; the others get Fenced.
         """
-        if isinstance(folder, str):
-            folder = Folder(stores(folder if ":" in folder else os.path.abspath(folder)))
-        return cls(
-            folder,
-            handed.task.writer,
-            clock=clock,
-            wait=wait,
-            random=os.urandom,
-            patience=patience,
-            stores=stores,
-            at_once=at_once,
-            keep=handed.task.keep,
-            handed=handed,
-        )
+        return cls(folder, handed.task.writer, runtime or Runtime(), keep=handed.task.keep, handed=handed)
 
     @property
     def card(self) -> Card:

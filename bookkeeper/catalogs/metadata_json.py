@@ -75,7 +75,7 @@ def parse(data: bytes, known: Iterable[TableMetadata]) -> TableMetadata:
     The metadata in the bytes of a metadata.json; raises ValueError and pyiceberg's errors as its own parser does.
 
     Snapshots that are as in one of `known`, of the same table, are taken from there: validating one costs 20 us, and
-    who follows a table with thousands of them reads a new file for each commit.
+    a reader that follows a table with thousands of them reads a new file for each commit.
     """
     found = from_json(data)
     base = _of_same_table(found, known)
@@ -139,7 +139,7 @@ class MetadataJson:
 
     def zip(self, metadata: TableMetadata) -> bytes:
         """
-        The same as one gzip member.
+        The bytes of `dump` as one gzip member.
         """
         before, snapshots, middle, log, after = self._parts(metadata)
         checksum = size = 0

@@ -63,7 +63,7 @@ def prepare_file(uri: str, create: bool) -> str:
 
 def identity(path: str) -> Identity:
     """
-    Which file is at this path; raises CatalogMissing.
+    The identity (device, inode) of the file at this path; raises CatalogMissing.
     """
     try:
         found = os.stat(path)

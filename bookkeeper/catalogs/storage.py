@@ -291,23 +291,23 @@ class StorageCatalog(CommitsInTwoParts, MetastoreCatalog):
                 raise TableAlreadyExistsError(f"table {_dotted(identifier)} is there already") from exc
 
     def list_views(self, namespace: str | Identifier) -> list[Identifier]:
-        """There are none."""
+        """Views are not supported: there are none."""
         return []
 
     def view_exists(self, identifier: str | Identifier) -> bool:
-        """There are none."""
+        """Views are not supported: there are none."""
         return False
 
     def load_view(self, identifier: str | Identifier) -> Any:
-        """There are none."""
+        """Views are not supported: there are none."""
         raise NotImplementedError
 
     def register_view(self, identifier: str | Identifier, metadata_location: str) -> Any:
-        """There are none."""
+        """Views are not supported: there are none."""
         raise NotImplementedError
 
     def drop_view(self, identifier: str | Identifier) -> None:
-        """There are none."""
+        """Views are not supported: there are none."""
         raise NotImplementedError
 
 

@@ -95,7 +95,7 @@ class Versions:
             raise CommitStateUnknownException(f"version {version} was created while {hint} was current")
 
     def drop(self) -> None:
-        """Ends the table for good; raises NoSuchTableError when it has ended already."""
+        """Drops the table for good; raises NoSuchTableError when it was dropped already."""
         for _ in range(_TRIES):
             _, tag = self._hint()
             try:
@@ -106,7 +106,7 @@ class Versions:
         raise StorageUnavailable(f"{self.where}/{HINT} is replaced by other processes all the time")
 
     def key(self, version: int) -> str:
-        """The object of a version."""
+        """The key of the object of a version."""
         return f"{self.folder}/{name(version)}"
 
     def _begun(self) -> bool:

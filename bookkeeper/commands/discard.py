@@ -67,7 +67,7 @@ def outlook(folder: Folder, ledger: Ledger, run: TxlogName) -> tuple[View, Disca
 
 def discard(folder: Folder, ledger: Ledger, view: View, given: Discard, now: datetime) -> View:
     """
-    Gives it up in one commit, guarded like any other; a crash after it leaves marks.json to the next tick.
+    Gives the missing sequences up in one guarded commit; a crash after it leaves marks.json to the next tick.
 
     Raises Retry after another commit since `view`: call `outlook` again.
     """

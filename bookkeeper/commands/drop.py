@@ -52,7 +52,7 @@ class Droppable:
 
     @property
     def against(self) -> list[str]:
-        """What would be lost with the table."""
+        """The rows, txlogs and consumers that would be lost with the table."""
         txlogs = {"pending txlogs": self.count(PENDING), "rejected txlogs": self.count(REJECTED)}
         counts = {"live rows": self.rows, **txlogs, "registered consumers": self.count("consumers/")}
         found = [f"{count} {what}" for what, count in counts.items() if count]
@@ -63,7 +63,7 @@ class Droppable:
 
 def droppable(catalog: Catalog, table: Table, open_store: Callable[[str], Store] | None = None) -> Droppable:
     """
-    What there is of a table.
+    The table's entry and folder, as far as they exist.
 
     Raises NotPossible where there is nothing, WrongFolder where the folder is another table's, CatalogUnavailable and
     StorageUnavailable.

@@ -187,7 +187,7 @@ def _compare_partitions(
 
 
 def _history_note(table: IcebergTable, settings: Table) -> Iterator[str]:
-    """What the reaper will expire: its defaults keep less than Iceberg's, so it is said before anything is deleted."""
+    """What the reaper will expire, said before it does: its defaults keep less than Iceberg's."""
     try:
         found = rules(settings.reaper, table.metadata.properties)
     except TableUnusable as exc:

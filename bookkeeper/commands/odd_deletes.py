@@ -92,7 +92,7 @@ def drop(folder: Folder, publisher: MarksPublisher, odd: OddDelete) -> View:
 
 
 def _why_unreadable(view: View, store: Store, entry: Entry) -> str:
-    """Why no fold can read it, "" if one can; all of it is read."""
+    """Why no fold can read the file, "" if one can; the whole file is read."""
     from bookkeeper.folds.read import KeyColumns, position_rows, read_files
 
     ((file, data),) = read_files(store, [entry.data_file])

@@ -118,7 +118,7 @@ class ReloadSignal(_Request):
 
     def take(self) -> bool:
         """
-        Whether it was requested since it was last taken; a request from here on is a new one.
+        Whether there was a request since the last `take`; a later request is a new one.
         """
         asked = self.requested
         # The flag is cleared only if it was set, and before the pipe is emptied: a signal in between is then either

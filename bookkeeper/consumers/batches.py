@@ -16,7 +16,7 @@ MOST_ROWS, MOST_BYTES = 65_536, 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a batch: rows, and Arrow bytes (soft: one piece of a file more at most)."""
+    """Bounds of a batch: rows, and Arrow bytes, which one piece of a file may exceed."""
 
     rows: int = MOST_ROWS
     bytes: int = MOST_BYTES

@@ -32,7 +32,7 @@ from bookkeeper.consumers.registration import FolderPlace, Registration
 from bookkeeper.consumers.selection import ALL, Selection
 from bookkeeper.consumers.snapshot_files import TableFile, check_not_hidden
 from bookkeeper.consumers.source import BEGINNING, Clock, Source, begun, start_of
-from bookkeeper.consumers.work import refused, work
+from bookkeeper.consumers.unread import refused, work
 from bookkeeper.errors import NotPossible, PlaceExpired, Retry, RolledBack
 from bookkeeper.history.main_history import MainHistory
 
@@ -58,12 +58,12 @@ log = logging.getLogger(__name__)
 
 
 def utc_now() -> datetime:
-    """The time of this machine."""
+    """The current time of this machine, UTC."""
     return datetime.now(UTC)  # noqa: TID251 the default of an argument
 
 
 def pause(seconds: float) -> None:
-    """Sleep."""
+    """Sleeps."""
     time.sleep(seconds)  # noqa: TID251 the default of an argument
 
 
@@ -257,7 +257,7 @@ class Consumer:
         self._follow_place(timedelta(0))
 
     def _told(self, found: Skipped) -> dict[str, Any]:
-        """What the log says."""
+        """Logs that the consumer has moved to another place."""
         return {"consumer": self.name, "files": found.files, "rows": found.rows, "exact": found.exact}
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from bookkeeper.consumers.place_on_main import ahead
 from bookkeeper.consumers.reader import Piece, Reader
 from bookkeeper.consumers.selection import Selection
 from bookkeeper.consumers.snapshot_files import SnapshotFiles, TableFile
-from bookkeeper.consumers.work import Work
+from bookkeeper.consumers.unread import Work
 from bookkeeper.errors import FileGone, Missing, PlaceRefused
 from bookkeeper.history.main_history import MainHistory
 from bookkeeper.threads import Threads

@@ -18,7 +18,7 @@ _STOPPED = ("T", "t")
 
 def stopped_member(folder: Store, name: str, host: str, proc: Path = Path("/proc")) -> str | None:
     """
-    What is said of the consumer `name` if a stopped process of this `host` reads it, None otherwise.
+    A warning if a stopped process of this `host` reads for the consumer `name`, else None.
 
     Only where the kernel keeps the lease, on local disk: elsewhere it ends after 15 s.
     """

@@ -1,5 +1,5 @@
 """
-Where a consumer keeps its place: in the txlog folder, or with the output, in one transaction with it.
+Where a consumer keeps its place: with the output, in one transaction with it. (In the txlog folder: `registration`.)
 
 A place moves only from the one that this run read or wrote last, and only while no other run has taken over: of two
 runs at one place one gets an error, and its transaction must end with a rollback. Output that is not in that
@@ -102,7 +102,7 @@ class SqlPlace:
         self._swap(consumer, before, after)
 
     def check(self, consumer: str) -> None:
-        """What a run writes that was taken over is undone with its place."""
+        """Nothing to check: rows of a fenced run are rolled back with its place."""
 
     def move(self, consumer: str, before: str, after: str, like: pa.Schema) -> None:
         is_alone = not self._in_transaction()
@@ -280,7 +280,7 @@ class ParquetPlace:
         self._number, self._place = self._number + 1, after
 
     def check(self, consumer: str) -> None:
-        """A file of a run that was taken over is not created."""
+        """Nothing to check: a fenced run creates no file."""
 
     def move(self, consumer: str, before: str, after: str, like: pa.Schema) -> None:
         self.commit(consumer, before, after, (self._schema or like).empty_table())

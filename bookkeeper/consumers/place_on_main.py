@@ -18,7 +18,7 @@ _BEGIN_ELSE = 'Begin at "beginning", which is all that the table holds, or at a 
 
 def beginning(history: MainHistory) -> Place:
     """
-    Before everything that the oldest kept snapshot holds.
+    The place before all rows that the oldest kept snapshot holds.
     """
     if not history.snapshots:
         return Place(history.table)
@@ -29,14 +29,14 @@ def beginning(history: MainHistory) -> Place:
 
 def oldest(history: MainHistory) -> Place:
     """
-    Before what the oldest kept snapshot added.
+    The place before the rows that the oldest kept snapshot added.
     """
     return _at(history, history.snapshots[0], 0) if history.snapshots else Place(history.table)
 
 
 def end(history: MainHistory) -> Place:
     """
-    After everything there is.
+    The place after all rows of the table.
     """
     return _at(history, history.snapshots[-1]) if history.snapshots else Place(history.table)
 
@@ -56,7 +56,7 @@ def since(history: MainHistory, moment: datetime) -> Place:
 def _at(
     history: MainHistory, snapshot: Snapshot, files: int | None = None, whole: bool = False, known: Iterable[int] = ()
 ) -> Place:
-    """In this snapshot of main, before its first file (0) or after all of them (None)."""
+    """The place in this snapshot of main, before its first file (0) or after all of them (None)."""
     ancestors = history.ancestors(snapshot.snapshot_id, known)
     return Place(history.table, snapshot.snapshot_id, files, whole=whole, at=snapshot.timestamp_ms, ancestors=ancestors)
 

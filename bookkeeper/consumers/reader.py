@@ -21,7 +21,7 @@ from bookkeeper.consumers.read_ahead import each_ahead
 from bookkeeper.consumers.reading import reading
 from bookkeeper.consumers.rows import Projection
 from bookkeeper.consumers.snapshot_files import SnapshotFiles, TableFile
-from bookkeeper.consumers.work import Unread, Work, unread
+from bookkeeper.consumers.unread import Unread, Work, unread
 from bookkeeper.errors import NotPossible
 from bookkeeper.stores.locations import local_path
 
@@ -110,6 +110,6 @@ class Reader:
 
 
 def _size(item: Unread) -> int:
-    """What a file takes that is fetched."""
+    """The memory that a fetched file takes, bytes."""
     size = 0 if item.file is None else item.file.file_size_in_bytes
     return size if size <= FETCHED_BYTES else 0

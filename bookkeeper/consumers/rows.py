@@ -143,7 +143,7 @@ class _InFile(NamedTuple):
 
     @property
     def piece_bytes(self) -> int:
-        """How much is decoded at once."""
+        """The bytes that are decoded at once."""
         return max(PIECE_BYTES, PIECE_BYTES_OF_COLUMN * len(self.columns)) if self.is_wanted else PROJECTED_BYTES
 
 

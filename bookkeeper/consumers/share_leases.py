@@ -3,7 +3,7 @@ The leases of a group's shares: the member that a share belongs to asks for it, 
 
 A request is an object beside the lease, `<share>.wanted`, written anew while its member waits. Like the leases it saves
 time only: a member that hears no request offers a borrowed share every minute. A crash leaves a request behind, and
-whoever borrows the share next looks over it: only one that is written after that counts.
+the next borrower of the share ignores it: only a request that is written after that counts.
 """
 
 from datetime import datetime, timedelta

@@ -20,7 +20,7 @@ from bookkeeper.consumers.reader import Piece
 from bookkeeper.consumers.selection import Selection
 from bookkeeper.consumers.snapshot_files import TableFile
 from bookkeeper.consumers.source import BEGINNING
-from bookkeeper.consumers.work import work
+from bookkeeper.consumers.unread import work
 from bookkeeper.errors import FileGone, StorageUnavailable
 from bookkeeper.history.main_history import MainHistory
 

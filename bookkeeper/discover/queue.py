@@ -23,10 +23,10 @@ _PAUSE_SECONDS = 5.0
 
 
 class Source(Protocol):
-    """A queue, asked by one thread."""
+    """A queue that one thread receives from."""
 
     def receive(self) -> Sequence[tuple[str, Any]]:
-        """Messages (text, and what `done` wants); waits up to some seconds for the first. Raises anything."""
+        """Messages (text, and what `done` wants); waits some seconds for the first. Raises errors of any class."""
 
     def done(self, given: Sequence[Any]) -> None:
         """Deletes these messages from the queue."""
@@ -60,7 +60,7 @@ class QueueDiscovery:
         return LOOK if look else names
 
     def after(self, found: Collection[TxlogName], asked: Collection[TxlogName] = ()) -> Collection[TxlogName]:
-        """Nothing follows: each txlog has a message of its own."""
+        """No name: each txlog has a message of its own."""
         return ()
 
     def hinted(self) -> bool:

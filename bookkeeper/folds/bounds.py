@@ -30,7 +30,7 @@ class Values:
             self._least = self._greatest = None
 
     def may_be_in(self, file: DataFile) -> bool:
-        """Whether the file can hold one of them."""
+        """Whether the file can hold one of these values."""
         if self.has_null and file.null_value_counts.get(self.field_id) != 0:
             return True
         bounds = [self._bound(found.get(self.field_id)) for found in (file.lower_bounds, file.upper_bounds)]

@@ -40,7 +40,7 @@ class Budget:
 
     @classmethod
     def of(cls, fold: settings.Fold) -> "Budget":
-        """As `[tables.NAME.fold]` says."""
+        """The budget that `[tables.NAME.fold]` sets."""
         return cls(fold.max_keys, fold.max_key_bytes, fold.max_files, fold.max_bytes, fold.max_rows)
 
     def fits(self, files: Sequence[Candidate]) -> bool:

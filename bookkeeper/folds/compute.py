@@ -23,10 +23,10 @@ from bookkeeper.errors import CannotRead
 from bookkeeper.folds.bounds import Values
 from bookkeeper.folds.budget import OVER_BUDGET, UNREADABLE, Budget, Computed
 from bookkeeper.folds.keys import DeletedKeys
+from bookkeeper.folds.position_deletes import NewFiles
 from bookkeeper.folds.read import KeyColumns, positions_of, read_files
 from bookkeeper.folds.read_columns import read_columns
 from bookkeeper.folds.select import Candidate, Group, LiveDelete, Selection
-from bookkeeper.folds.write import NewFiles
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.fold_plan import FoldedData, FoldPlan
 from bookkeeper.stores.store import Store

@@ -79,7 +79,7 @@ class FoldThreads:
             self._seats.put(seat)
 
     def of(self, catalog: Catalog) -> Spawn:
-        """Spawns for tables of this catalog."""
+        """The threads, for tables of this catalog."""
         return partial(self._spawn, catalog)
 
     def _spawn(self, catalog: Catalog, work: Work, name: str) -> bool:
@@ -244,7 +244,7 @@ class Folds:
 
     @property
     def look(self) -> Look | None:
-        """What was live at the last look."""
+        """The live delete files at the last look."""
         return self._memory.deletes.look
 
     @property
@@ -342,5 +342,5 @@ class Folds:
 
 
 def _work(attempt: Attempt, ended: "SimpleQueue[Ended]", plan: Plan | None = None) -> None:
-    """In a thread of its own: what it found goes into the queue."""
+    """Runs in a thread of its own: puts the outcome into the queue."""
     ended.put(attempt.run(plan or plan_fold))

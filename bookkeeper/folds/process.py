@@ -66,7 +66,7 @@ class PlanProcess:
         raise FoldDefect(found.text)
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         process, self._process = self._process, None
         if process is not None:
             _end(process)

@@ -75,7 +75,7 @@ def _complete(store: Store, wanted: Sequence[_Wanted]) -> Iterator[tuple[DataFil
 
 
 def _spans(store: Store, file: DataFile, content: SparseFile, names_of: NamesOf) -> Sequence[Span]:
-    """What is to be read beside the end."""
+    """The ranges to read beside the end of the file."""
     names = partial(names_of, file)
     spans = lacking(content, names, GAP_BYTES)
     if not (spans and spans[0][1] == file.size_bytes - 8):

@@ -75,7 +75,7 @@ class Selection:
         return [item for group in self.groups.values() for item in group]
 
     def leave(self, groups: Collection[Group], why: str) -> None:
-        """These groups stay as they are."""
+        """Takes these groups out of the selection: their files stay as they are."""
         for group in groups:
             self.left |= {item.file.key: why for item in self.groups.pop(group, ())}
 
@@ -165,7 +165,7 @@ class _GroupsOf:
         self._known: dict[tuple[Any, ...], list[tuple[Group, int]]] = {}
 
     def __call__(self, partition: tuple[Any, ...], sequence: int) -> tuple[Group, ...]:
-        """Those with a delete that is newer than `sequence`."""
+        """The groups with a delete that is newer than `sequence`."""
         if partition not in self._known:
             keys = self._header.partition_keys([partition]) if self._header else set()
             # Without a header: then no group is bound to this spec.

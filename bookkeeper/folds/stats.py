@@ -66,7 +66,7 @@ class Unfolded:
     since_ms: int | None = None
 
     def age(self, now: datetime) -> timedelta:
-        """How long the oldest has waited; 0 where none waits."""
+        """How long the oldest file has waited; 0 where none waits."""
         waited = 0 if self.since_ms is None else now.timestamp() * 1000 - self.since_ms
         return timedelta(milliseconds=max(waited, 0))
 

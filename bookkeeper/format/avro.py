@@ -219,7 +219,7 @@ def decode(data: bytes, most_bytes: int, header: Header | None = None) -> Contai
 
 def check_size(data: bytes, most_bytes: int) -> None:
     """
-    Raises TxlogTooLarge.
+    Raises TxlogTooLarge for more than `most_bytes` bytes.
     """
     if len(data) > most_bytes:
         raise TxlogTooLarge(f"{len(data)} bytes, at most {most_bytes} are allowed")

@@ -35,9 +35,9 @@ _MOMENT = re.compile(
     "[0-9]{4}-?[0-9]{2}-?[0-9]{2}"
     f"([T ]{_HOUR}(?::?{_SIXTY}(?::?{_SIXTY}{_FRACTION})?)?( ?(?:Z|[+-]{_HOUR}(?::?{_SIXTY})?))?)?"
 )
-_UUID = re.compile(
-    "(?:urn:uuid:)?{?(?:[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})}?", _ANY_CASE
-)
+#: to be matched in any case, by Java's regular expressions, too
+UUID_TEXT = "(?:urn:uuid:)?[{]?(?:[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})[}]?"
+_UUID = re.compile(UUID_TEXT, _ANY_CASE)
 _PARTS = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 #: A new column is whole numbers only where these are all there is to them: with a plus or leading zeros it may be a
 #: telephone number or a postal code, and stays a text.

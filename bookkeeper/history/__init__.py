@@ -1,1 +1,1 @@
-"""The history of `main`, and what else expiry must know of those who read it: consumers and Spark's checkpoints."""
+"""The history of `main`, and what else expiry must know of its readers: consumers and Spark's checkpoints."""

@@ -22,7 +22,7 @@ class CheckpointReading(Protocol):
 
     @property
     def url(self) -> str:
-        """The root."""
+        """The URL of the checkpoint."""
 
     def read(self, key: str) -> bytes:
         """The whole object; raises Missing, StorageUnavailable."""

@@ -32,7 +32,7 @@ class Looks:
 
     @property
     def hanging(self) -> set[Hashable]:
-        """What has no answer to this day."""
+        """The keys of looks that have not answered yet."""
         with self._lock:
             self._late = {key: look for key, look in self._late.items() if not look.done()}
             return set(self._late)

@@ -31,7 +31,7 @@ class RenewedBeside:
 
     @property
     def offering(self) -> bool:
-        """As the lease itself."""
+        """The lease's own `offering`."""
         return self.lease.offering
 
     def hold(self, now: datetime) -> bool:

@@ -29,7 +29,7 @@ class FailoverLease:
 
     @property
     def lasting(self) -> timedelta | None:
-        """As long as the lease itself."""
+        """The lease's own `lasting`."""
         return self.lease.lasting
 
     def hold(self, now: datetime) -> bool:
@@ -58,7 +58,7 @@ class FailoverLease:
         return held
 
     def let_go(self, now: datetime) -> None:
-        """Offers it back now."""
+        """Releases the lease now, so that the table's own bookkeeper can take it."""
         self.release()
         self._offered_at = now
 

@@ -35,7 +35,7 @@ class Lease(Protocol):
         """Takes the lease, or keeps it; False while another has it. Raises StorageUnavailable."""
 
     def release(self) -> None:
-        """Gives it back."""
+        """Gives the lease back."""
 
 
 class NoLease:

@@ -178,7 +178,7 @@ class Commit:
         return self.snapshots[-1]
 
     def following(self, sequence: int | None = None) -> NewSnapshot:
-        """The same, and the commit does not have it yet."""
+        """The next snapshot, which is not added to the commit yet."""
         if self.snapshots:
             before, manifests = self.snapshots[-1].sequence, self.snapshots[-1].manifests
         else:

@@ -14,7 +14,7 @@ from bookkeeper.contract.txlog_folder import Folder, Found
 from bookkeeper.errors import BookkeeperError, ClockAhead, ClockBehind
 from bookkeeper.ledger.view import View
 
-#: of this clock behind the table's last update: who is further behind commits nothing
+#: of this clock behind the table's last update: a clock that is further behind commits nothing
 CLOCK_BEHIND = timedelta(seconds=30)
 CLOCK_SKEW = timedelta(minutes=5)
 CLOCK_AHEAD = timedelta(hours=1)
@@ -26,7 +26,7 @@ class CommitClock:
     """
     Shows this machine's time (UTC), called; stamps commits by what it knows of the storage's, at `folder`.
 
-    Without a folder no storage is compared, so nothing may be deleted by age: for those who read, and for tests.
+    Without a folder no storage is compared, so nothing may be deleted by age: for programs that only read.
     """
 
     def __init__(self, clock: Callable[[], datetime], table: str = "", folder: Folder | None = None) -> None:

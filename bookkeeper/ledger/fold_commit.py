@@ -150,7 +150,7 @@ def _data_files(ledger: Ledger, view: View, dead: Mapping[str, FoldedData]) -> l
 
 
 def _versions(found: Iterable[ManifestDelete]) -> Counter[tuple[str, int | None]]:
-    """How often each file with its data sequence number is among those that go."""
+    """How often each file with its data sequence number is among the removed files."""
     return Counter(
         (file_key(row.path), Heads(item.manifest).of(row).sequence) for item in found for row in item.dropped
     )

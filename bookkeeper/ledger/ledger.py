@@ -45,7 +45,7 @@ class Ledger:
     """
     Loads one table and commits to it; `store` overrides where metadata files are written (tests).
 
-    Who commits hands in a CommitClock; any other clock is not compared with the storage's.
+    A program that commits passes a CommitClock; any other clock is not compared with the storage's.
     """
 
     def __init__(

@@ -90,11 +90,11 @@ class LiveFile(NamedTuple):
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
-        """The scopes of delete files that may apply to it."""
+        """The scopes of delete files that may apply to this data file."""
         return scopes_of(file_key(self.entry.data_file.path), self.manifest.partition_spec_id, self.partition)
 
     def delete_file(self, view: View) -> DeleteFile:
-        """It as a delete file."""
+        """The file as a delete file."""
         spec = view.specs[self.manifest.partition_spec_id]
         return delete_file(self.entry, self.entry.sequence_number or 0, spec, self.partition)
 

@@ -103,12 +103,12 @@ class View:
 
     @property
     def marks_copy(self) -> MarksCopy:
-        """What marks.json should say."""
+        """The content that marks.json should have."""
         return MarksCopy(self.uuid, self.metadata.last_sequence_number, self.marks)
 
     @property
     def data_path(self) -> str:
-        """Where data files lie."""
+        """The URL of the folder of data files."""
         return self.metadata.properties.get("write.data.path") or join(self.metadata.location, "data")
 
     @property
@@ -132,7 +132,7 @@ class View:
 
     @property
     def metadata_path(self) -> str:
-        """Where manifests and manifest lists lie."""
+        """The URL of the folder of manifests and manifest lists."""
         return self.metadata.properties.get("write.metadata.path") or join(self.metadata.location, "metadata")
 
 

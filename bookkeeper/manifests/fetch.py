@@ -66,7 +66,7 @@ class Fetch:
 
     @classmethod
     def by(cls, io: FileIO, reading: Reading = untranslated) -> "Fetch":
-        """Each alone, through a table's FileIO."""
+        """Reads each file alone, through a table's FileIO."""
         return cls(lambda most: {}, io, reading)
 
     def read(self, most: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:

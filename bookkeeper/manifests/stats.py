@@ -26,7 +26,7 @@ class Range:
     greatest_sequence: int
 
     def has_one_of(self, sequences: Sequence[int]) -> bool:
-        """Whether one of these sequence numbers, in ascending order, lies in it."""
+        """Whether one of these sequence numbers, in ascending order, lies in the range."""
         index = bisect_left(sequences, self.least_sequence)
         return index < len(sequences) and sequences[index] <= self.greatest_sequence
 
@@ -83,14 +83,14 @@ class BlockStats:
 
     @classmethod
     def total(cls, parts: Sequence["BlockStats"]) -> "BlockStats":
-        """Of several blocks that become one."""
+        """The statistics of several blocks that become one."""
         files, rows, size = (sum([getattr(part, name) for part in parts]) for name in ("files", "rows", "size"))
         partitions = frozenset(partition for part in parts for partition in part.partitions)
         return cls(files, rows, size, union(part.range for part in parts), partitions)
 
     @property
     def weight(self) -> int:
-        """Bytes of memory that they take."""
+        """The memory that the statistics take, bytes."""
         sizes = (getsizeof(partition) + sum(map(getsizeof, partition)) for partition in self.partitions)
         return _BLOCK_BYTES + sum(_PARTITION_BYTES + size for size in sizes)
 

@@ -33,13 +33,13 @@ class Walked(Protocol):
 
     @property
     def digest(self) -> bytes:
-        """Two blocks with one digest say the same."""
+        """The digest of the block: blocks with the same digest have the same records."""
 
     def rows(self) -> Sequence[EntrySummary]:
-        """Its records, each of them proven; raises Reject."""
+        """The block's records, each of them proven; raises Reject."""
 
     def with_status(self, *statuses: int) -> Sequence[StatusRow]:
-        """Those of its records that have one of these statuses, all of them proven; raises Reject."""
+        """The block's records with one of these statuses, all of them proven; raises Reject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class ReadBlock:
     layout: Layout
 
     def entry(self, row: EntrySummary) -> Entry:
-        """One of its records, decoded in full; raises Reject."""
+        """One record of the block, decoded in full; raises Reject."""
         return row.entry or decode_one(self.block.payload, row.start, self.layout)[0]
 
     def entries(self) -> list[Entry]:
-        """All of its records, decoded in full; raises Reject."""
+        """All records of the block, decoded in full; raises Reject."""
         return decode_block(self.block, self.layout)
 
 
@@ -199,7 +199,7 @@ class Heads:
         return found
 
     def of_prefix(self, raw: bytes) -> Prefix:
-        """The same, of the bytes of a prefix."""
+        """The status, snapshot id and sequence numbers in the bytes of a prefix."""
         return self._filled(read_prefix(raw))
 
     def _filled(self, prefix: Prefix) -> Prefix:

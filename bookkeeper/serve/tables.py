@@ -50,7 +50,7 @@ class TableThread:
         self.slot, self.work, self.stop, self.ended = slot, work, stop, ended
 
     def begin(self, spawn: Spawn, act: Callable[["TableThread"], None]) -> "TableThread":
-        """Begins with `act`."""
+        """Starts the thread, which calls `act`."""
         spawn(partial(self._work, act), f"table {self.slot.table}")
         return self
 
@@ -86,7 +86,7 @@ class Tables:
 
     @property
     def slots(self) -> list[TableLoop]:
-        """Of every table, in the order of the settings; any thread may ask."""
+        """The slot of every table, in the order of the settings; any thread may call this."""
         return [one.slot for one in list(self._at_work.values())]
 
     @property

@@ -313,7 +313,7 @@ class LocalStore:
         return self._opened(base, path, LISTED, 0)
 
     def _refused(self, path: str, link: str) -> NotAFile | StorageUnavailable:
-        """What a link means for the object at `path`."""
+        """The error that a link means for the object at `path`."""
         of_all = link != path if self._places is None else any(_leads(link, place) for place in self._places)
         if of_all:
             return self._unavailable(link)

@@ -4,6 +4,7 @@ Locations of files, compared the way storage would resolve them.
 One rule for all: a location that needs interpretation (`..`, percent signs, backslashes) is refused, not interpreted.
 """
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -18,6 +19,11 @@ _NORMAL = re.compile(_PLAIN)
 _LINES = re.compile(rf"(?:{_PLAIN}\n)*+")
 #: of UTF-8: all that may be in a name, and the slash
 _HARMLESS = bytes(byte for byte in range(256) if not _SUSPECT.match(chr(byte)))
+
+
+def absolute(where: str) -> str:
+    """A URL as it is; a path from the root of the disk on."""
+    return where if ":" in where else os.path.abspath(where)
 
 
 def normal(location: str) -> str:

@@ -132,16 +132,16 @@ class Remote(Protocol):
         """The storage's own copy, at most MOST_COPIED bytes; whole or not at all; replaces an object at `to`."""
 
     async def begin(self, path: str) -> str:
-        """Begins a large upload."""
+        """Begins a large upload; returns its id."""
 
     async def block(self, path: str, upload: str, number: int, data: bytes) -> Any:
-        """One block of it, numbered from 1; returns what `finish` needs of it."""
+        """Sends one block of the upload, numbered from 1; returns what `finish` needs of it."""
 
     async def finish(self, path: str, upload: str, blocks: Sequence[Any]) -> None:
-        """Makes it an object."""
+        """Makes the blocks of the upload an object."""
 
     async def abandon(self, path: str, upload: str) -> None:
-        """Lets go of the blocks."""
+        """Ends the upload and discards its blocks."""
 
     async def page(self, prefix: str, token: str | None) -> Page:
         """One page of a listing (keys as the storage has them), and the token of the next one."""

@@ -129,7 +129,7 @@ class Store(Protocol):
 
     def move(self, key: str, to: str) -> None:
         """
-        Gives the object another key without reading it, whatever its size. After a crash it has one key or both.
+        Gives the object another key without reading it. After a crash it has one key or both.
 
         Raises Missing, AlreadyExists when `to` is taken, TooLarge when the storage cannot copy it in one request.
         """

@@ -24,11 +24,11 @@ class Unsent:
 
     @property
     def writes(self) -> list[Callable[[], None]]:
-        """What makes them durable; safe to repeat when a reply was lost."""
+        """The calls that make the objects durable; safe to repeat when a reply was lost."""
         return [partial(create_once, self.store, key, data) for key, data in self.objects.items()]
 
     def create(self, key: str, data: bytes) -> None:
-        """Keeps it."""
+        """Keeps the object until the commit sends it."""
         self.objects[key] = data
 
     def read_many(self, keys: Sequence[str], most: Most = None) -> Mapping[str, bytes | BookkeeperError]:

@@ -2,7 +2,7 @@
 Requests for columns as a duty of the tick: the table gets what writers ask for, within `[tables.NAME.evolve]`.
 
 1. columns/ is listed every few seconds, then the table is loaded: what is asked for may be there by now.
-2. All that is granted is ONE commit of its own (ledger/columns.py): schema only, no snapshot, no marks.
+2. All that is granted is ONE commit of its own (ledger/schema_commit.py): schema only, no snapshot, no marks.
 3. The card is written, which tells all writers. 4. The requests are deleted, or moved to rejected/ with the reason.
 
 A crash after 2 or 3 leaves requests that the next run finds satisfied; after 2 the next load of the table writes the

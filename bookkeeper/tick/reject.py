@@ -11,7 +11,7 @@ from bookkeeper.config.settings import Table
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.table_log import TableLog
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.discover.pending_index import PendingIndex
+from bookkeeper.discover.find_pending import PendingIndex
 from bookkeeper.errors import BookkeeperError, Missing, NameMismatch, NotMoved, TxlogTooLarge
 from bookkeeper.tick.state import Tick
 

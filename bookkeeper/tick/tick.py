@@ -19,7 +19,7 @@ from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.table_log import TableLog
 from bookkeeper.contract.txlog_folder import Folder, Found
 from bookkeeper.discover.discovery import Discovery, Listing
-from bookkeeper.discover.pending_index import PendingIndex
+from bookkeeper.discover.find_pending import PendingIndex
 from bookkeeper.errors import (
     BookkeeperError,
     CommitConflict,

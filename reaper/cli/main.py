@@ -13,7 +13,7 @@ from reaper.cli.reap import once, orphans, plan, run
 @click.version_option(package_name="iceberg-bookkeeper")
 def main() -> None:
     """
-    Expires old snapshots, deletes the files that nothing references any more, makes few files of many small ones.
+    Expires old snapshots, deletes unreferenced files, and compacts small files.
 
     \b
     Example:

@@ -22,8 +22,8 @@ from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.contract.table_log import TableLog
 from bookkeeper.errors import BookkeeperError, Retry
 from bookkeeper.leases.lease import Lease, lease_on
+from reaper.compactor.choose_files import Candidate
 from reaper.compactor.group import CannotRewrite
-from reaper.compactor.policy import Candidate
 from reaper.compactor.rewrite_plan import MOST_PENDING, Look, Plan, Planner
 from reaper.context import ReaperContext
 from reaper.files.manifest_reader import ManifestReader
@@ -63,7 +63,7 @@ class Compacted:
 
     @property
     def saw_table(self) -> bool:
-        """Whether the table was planned at all."""
+        """Whether the round has planned the table."""
         return self.engine == OWN and not self.busy
 
 
@@ -86,7 +86,7 @@ class Compactor:
 
     @property
     def log(self) -> TableLog:
-        """Writes of this table's compaction."""
+        """The logger of this table's compaction."""
         return TableLog(logging.getLogger(__name__), self.settings.name or self.settings.identifier, "compact")
 
     def round(self, catalog: Catalog, now: datetime, stopped: Callable[[], bool] = lambda: False) -> Compacted:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.contract.retention_column import RetentionColumn
-from reaper.compactor.policy import LiveFile
+from reaper.compactor.choose_files import LiveFile
 
 #: of what retention keeps
 SHARE = 16

@@ -25,7 +25,7 @@ from bookkeeper.format.records import DELETED
 from bookkeeper.format.skim import EntrySummary
 from bookkeeper.manifests.cache import BlockCache
 from bookkeeper.manifests.walk import Heads, StoredBlock, read_in_turn, split, with_inherited
-from reaper.compactor.policy import LiveFile, partition_key
+from reaper.compactor.choose_files import LiveFile, partition_key
 from reaper.files.manifest_reader import ManifestReader, reading
 
 #: of the files that are remembered from one plan to the next, and what a file takes

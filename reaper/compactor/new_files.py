@@ -72,12 +72,12 @@ class NewFiles:
 
     @property
     def rows(self) -> int:
-        """Rows of the durable files."""
+        """The number of rows in the durable files."""
         return sum(file.record_count for file in self.stored)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the durable files."""
+        """The size of the durable files, bytes."""
         return sum(file.size_bytes for file in self.stored)
 
     def add_sorted(self, rows: Iterable[pa.Table]) -> None:

@@ -29,7 +29,7 @@ class Pacing:
         self._paid_at = clock()
 
     def check(self) -> None:
-        """Raises Stopped."""
+        """Raises Stopped once the process is to stop."""
         if self._stopped():
             raise Stopped
 

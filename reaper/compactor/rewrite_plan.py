@@ -25,10 +25,10 @@ from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import BookkeeperError, ConfigInvalid, Missing, Retry, StorageUnavailable, Unfit
 from bookkeeper.stores.store import Store
 from bookkeeper.stores.together import in_parts
+from reaper.compactor.choose_files import Candidate, Limits, LiveFile, choose
 from reaper.compactor.lifetime import Lifetime, Times, lifetime
 from reaper.compactor.live_files import Deleted, LiveFiles, all_of
 from reaper.compactor.new_files import target_bytes
-from reaper.compactor.policy import Candidate, Limits, LiveFile, choose
 from reaper.compactor.set_aside import SetAside
 from reaper.context import ReaperContext
 
@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """Of all files that would be rewritten."""
+        """The size of all files that would be rewritten, bytes."""
         return sum(item.bytes for item in self.candidates)
 
 
@@ -123,12 +123,12 @@ class Planner:
     _written: dict[str, datetime] = field(default_factory=dict)
 
     def look(self, context: ReaperContext) -> Look:
-        """The folder first, the table last; raises Retry."""
+        """Reads the folder first and the table last; raises Retry."""
         found = pending_rewrites(Folder(context.folder))
         return Look(found, self.pending.read(context.folder, found), context.load())
 
     def plan(self, context: ReaperContext, look: Look, now: datetime) -> Plan:
-        """Raises Retry, and TableUnusable for a bad property."""
+        """The plan of this look; raises Retry, and TableUnusable for a bad property."""
         (found, named, table), settings = look, context.settings
         limits = Limits(target_bytes(settings.compaction, table.metadata.properties), settings.compaction.fan_in)
         column = _column(context, table)

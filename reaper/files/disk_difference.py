@@ -46,13 +46,13 @@ class DiskDifference:
         self.added += 1
 
     def subtract(self, locations: Iterable[str]) -> None:
-        """Takes these away, added or not."""
+        """Removes these locations, whether they were added or not."""
         for location in locations:
             self._subtracted[_bucket(location)].write(json.dumps(location).encode() + b"\n")
             self.subtracted += 1
 
     def remaining(self) -> Iterator[tuple[str, Any]]:
-        """(location, facts) of those that remain."""
+        """Location and facts of each remaining one."""
         for added, subtracted in zip(self._added, self._subtracted, strict=True):
             added.seek(0)
             subtracted.seek(0)

@@ -81,7 +81,7 @@ class Storage:
         self._roots = [(_root(store.url), store) for store in self._stores]
 
     def foreign(self, locations: Iterable[str]) -> Sequence[str]:
-        """Those that may not be deleted at all."""
+        """The files among these that are not the table's own and must not be deleted."""
         asked = [*locations]
         own = self._placed(asked)
         if sum(map(len, own)) == len(asked):
@@ -91,7 +91,7 @@ class Storage:
         return [location for location in asked if location not in known and self._place(location) is None]
 
     def sizes(self, locations: Iterable[str]) -> dict[str, int]:
-        """Bytes of those that are there and can be asked."""
+        """The size in bytes of each of these files that exists and that storage answers for."""
         result: dict[str, int] = {}
         for store, keys in self._by_store(locations):
             found = store.sizes(list(keys))

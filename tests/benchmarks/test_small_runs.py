@@ -15,13 +15,15 @@ from benchmarks.support import harness
 
 ROOT = Path(__file__).parents[2]
 PLACES = publish.DOC.read_text()
+#: they end the JVM that tests share: run as processes, in test_with_a_jvm.py
+WITH_A_JVM = {"upserts", "spark_sinks"}
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name != "upserts"])
+@pytest.mark.parametrize("name", [name for name in ALL if name not in WITH_A_JVM])
 def test_it_runs_prints_its_tables_and_keeps_them(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     results = tmp_path / "results.jsonl"
     given = Namespace(peer=None, big=False, toy=True, results=results, work=tmp_path)

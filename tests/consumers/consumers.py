@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bookkeeper.config.settings import Reaper, Settings
-from bookkeeper.consumers import Consumer, FolderPlace, ParquetPlace, SqlitePlace
+from bookkeeper.consumers import Consumer, ConsumerGroup, FolderPlace, ParquetPlace, SqlitePlace
 from bookkeeper.consumers.consumer import Batch, Limits
 from bookkeeper.history.consumer_state import evaluate, read_all
 from bookkeeper.history.registry import Registry
@@ -35,6 +35,13 @@ def opened(lake: Lake, place: Any = None, rows: int = 1000, **how: Any) -> Consu
     return Consumer.open(settings_of(lake), place=place, limits=Limits(rows), **how)
 
 
+def member(lake: Lake, share: str, place: Any = FolderPlace, **how: Any) -> ConsumerGroup:
+    """A new run of a member of the group."""
+    return ConsumerGroup.open(
+        settings_of(lake), name="group", share=share, place=place, clock=lake.clock, wait=lambda _: True, **how
+    )
+
+
 def keys(batch: Batch) -> list[str]:
     found: list[str] = batch.table["key"].to_pylist()
     return found
@@ -53,7 +60,14 @@ def expire(lake: Lake, keep: int = 1, **reaper: Any) -> None:
     reap(lake.catalog, settings, lake.clock.move(hours=1), release_brake=True, open_store=lake.store)
 
 
-def take(consumer: Consumer, most: int = 1000) -> list[str]:
+def committed(consumer: Consumer | ConsumerGroup) -> Iterator[Batch]:
+    """The batches there are, each committed when the next one is asked for."""
+    for batch in consumer.batches(follow=False):
+        yield batch
+        consumer.commit(batch)
+
+
+def take(consumer: Consumer | ConsumerGroup, most: int = 1000) -> list[str]:
     """The keys of the next batches, each committed."""
     found: list[str] = []
     for _, batch in zip(range(most), consumer.batches(follow=False), strict=False):

@@ -3,7 +3,7 @@
 import json
 import random
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.types import LongType, StringType
 
 from bookkeeper.config.settings import Retention
-from bookkeeper.consumers import Consumer, ConsumerGroup, DuckDBPlace, FolderPlace, ParquetPlace, SqlitePlace
+from bookkeeper.consumers import ConsumerGroup, DuckDBPlace, FolderPlace, ParquetPlace, SqlitePlace
 from bookkeeper.consumers.consumer import Limits
 from bookkeeper.consumers.lag import added_files, lag
 from bookkeeper.consumers.place import Place, parse
@@ -44,6 +44,7 @@ from tests.consumers.consumers import (
     ParquetOutput,
     SqliteOutput,
     commit,
+    committed,
     expire,
     keys,
     opened,
@@ -90,13 +91,7 @@ def test_a_batch_is_cut_by_bytes_too(lake: Lake, writer: Writes) -> None:
     commit(lake, writer, "abcdef")
     with opened(lake) as consumer:
         consumer.limits = Limits(1000, bytes=1)
-        assert [len(keys(batch)) for batch in _committed(consumer)] == [1] * 6
-
-
-def _committed(consumer: Consumer) -> Iterator[Any]:
-    for batch in consumer.batches(follow=False):
-        yield batch
-        consumer.commit(batch)
+        assert [len(keys(batch)) for batch in committed(consumer)] == [1] * 6
 
 
 def test_a_new_consumer_begins_where_it_is_said(lake: Lake, writer: Writes) -> None:
@@ -140,7 +135,7 @@ def test_columns_come_as_they_are_called_now(lake: Lake, writer: Writes) -> None
             change.add_column("more", StringType())
         writer.publish("b")
         lake.drain()
-        (batch,) = _committed(consumer)
+        (batch,) = committed(consumer)
     assert batch.table.select(["name", "more"]).to_pylist() == [
         {"name": "a", "more": None},
         {"name": "b", "more": None},
@@ -154,7 +149,7 @@ def test_a_widened_column_is_read_from_old_files(tmp_path: Path) -> None:
     with lake.table().update_schema() as change:
         change.update_column("n", LongType())
     with opened(lake, columns=("key", "n")) as consumer:
-        (batch,) = _committed(consumer)
+        (batch,) = committed(consumer)
     assert batch.table.schema.field("n").type == pa.int64()
     assert batch.table.column_names == ["key", "n"]
 
@@ -186,7 +181,7 @@ def test_an_overwrite_of_others_is_an_error_after_the_rows_before_it(lake: Lake,
         consumer._table._load = changed(lake, "overwrite")
         found = []
         with pytest.raises(Overwritten):
-            for batch in _committed(consumer):
+            for batch in committed(consumer):
                 found += keys(batch)
         assert found == ["a"]
     with opened(lake, skip_overwrites=True) as consumer:
@@ -430,7 +425,7 @@ def test_a_place_without_rows_moves_only_now_and_then(lake: Lake, writer: Writes
             pass
         assert list(consumer.batches(follow=False)) == []
         lake.clock.move(minutes=1)
-        assert [batch.table.num_rows for batch in _committed(consumer)] == [0]
+        assert [batch.table.num_rows for batch in committed(consumer)] == [0]
 
 
 # Two runs, and what a place may hold.

@@ -17,32 +17,18 @@ import pytest
 from click.testing import CliRunner
 
 from bookkeeper.cli.main import main
-from bookkeeper.consumers import ConsumerGroup, FolderPlace, SqlitePlace
+from bookkeeper.consumers import ConsumerGroup, SqlitePlace
 from bookkeeper.consumers.consumer import Limits
 from bookkeeper.consumers.members import stopped_member
 from bookkeeper.consumers.share_leases import WANTED, Request
 from bookkeeper.consumers.source import Source, registered_at
 from bookkeeper.errors import ConfigInvalid, ConsumerFenced, NotPossible, Overwritten, PlaceExpired, RolledBack
 from bookkeeper.history.registry import FOLDER
-from tests.consumers.consumers import SqliteOutput, keys, settings_of
+from tests.consumers.consumers import SqliteOutput, keys, member, settings_of, take
 from tests.consumers.test_consumer import changed
 from tests.consumers.test_consumer_kills import config_of
 from tests.packaging.project import ROOT
 from tests.support.lake import Lake, Writes, append_by_others
-
-
-def member(lake: Lake, share: str, place: Any = FolderPlace, **how: Any) -> ConsumerGroup:
-    return ConsumerGroup.open(
-        settings_of(lake), name="group", share=share, place=place, clock=lake.clock, wait=lambda _: True, **how
-    )
-
-
-def taken(group: ConsumerGroup) -> list[str]:
-    found = []
-    for batch in group.batches(follow=False):
-        found += keys(batch)
-        group.commit(batch)
-    return found
 
 
 def commits(lake: Lake, writer: Writes, first: int, count: int) -> list[str]:
@@ -57,52 +43,52 @@ def commits(lake: Lake, writer: Writes, first: int, count: int) -> list[str]:
 def test_each_row_is_read_by_one_member(lake: Lake, writer: Writes) -> None:
     wanted = commits(lake, writer, 0, 40)  # a share without a file has odds of one in a million
     with member(lake, "1/3") as one, member(lake, "2/3") as two, member(lake, "3/3") as three:
-        parts = [taken(group) for group in (one, two, three)]
+        parts = [take(group) for group in (one, two, three)]
         assert all(parts) and sorted(key for part in parts for key in part) == sorted(wanted)
         more = commits(lake, writer, 40, 12)
-        assert sorted(key for group in (one, two, three) for key in taken(group)) == sorted(more)
+        assert sorted(key for group in (one, two, three) for key in take(group)) == sorted(more)
 
 
 def test_a_member_whose_beginning_expired_does_not_begin_later(lake: Lake, writer: Writes) -> None:
     commits(lake, writer, 0, 12)
     with member(lake, "1/2") as one, member(lake, "2/2") as two:
-        assert taken(one)
+        assert take(one)
         *old, _ = (item.snapshot_id for item in lake.table().metadata.snapshots)
         lake.table().maintenance.expire_snapshots().by_ids(old).commit()
         with pytest.raises(PlaceExpired):  # a rewrite may have moved rows that the other one has read into its files
-            taken(two)
+            take(two)
 
 
 def test_a_share_that_is_free_is_borrowed_and_given_back(lake: Lake, writer: Writes) -> None:
     wanted = commits(lake, writer, 0, 12)
     with member(lake, "1/2") as one:
-        found = taken(one)
+        found = take(one)
         assert one.held == [1] and len(found) < len(wanted)
         lake.clock.move(seconds=4)
-        found += taken(one)
+        found += take(one)
         assert one.held == [1, 2] and sorted(found) == sorted(wanted)
         with member(lake, "2/2") as two:
-            assert taken(two) == [] and two.held == []
+            assert take(two) == [] and two.held == []
             lake.clock.move(minutes=1)
             more = commits(lake, writer, 12, 6)
-            found = taken(one)
+            found = take(one)
             assert one.held == [1]
-            found += taken(two)
+            found += take(two)
             assert two.held == [2] and sorted(found) == sorted(more)
 
 
 def test_a_member_that_joins_has_its_share_within_ten_seconds(lake: Lake, writer: Writes) -> None:
     commits(lake, writer, 0, 12)
     with member(lake, "1/2") as one:
-        taken(one)
+        take(one)
         lake.clock.move(seconds=4)
-        taken(one)
+        take(one)
         assert one.held == [1, 2]
         with member(lake, "2/2") as two:
             assert seconds_until(lake, lambda: two.held == [2], one, two) <= 5
             assert one.held == [1]
             more = commits(lake, writer, 12, 6)
-            assert sorted(taken(one) + taken(two)) == sorted(more)
+            assert sorted(take(one) + take(two)) == sorted(more)
             assert lake.folder.store.read(f"{FOLDER}group-2of2{WANTED}") == b""
 
 
@@ -111,7 +97,7 @@ def seconds_until(lake: Lake, is_done: Callable[[], bool], *members: ConsumerGro
     for second in range(100):
         for _ in range(10):
             for group in members:
-                taken(group)
+                take(group)
             lake.clock.move(seconds=0.1)
         if is_done():
             return second + 1
@@ -120,9 +106,9 @@ def seconds_until(lake: Lake, is_done: Callable[[], bool], *members: ConsumerGro
 
 def test_a_member_that_joins_does_not_wait_for_the_backlog_of_another_share(lake: Lake, writer: Writes) -> None:
     with member(lake, "1/2") as one:
-        taken(one)
+        take(one)
         lake.clock.move(seconds=4)
-        taken(one)
+        take(one)
         assert one.held == [1, 2]
         commits(lake, writer, 0, 40)
         one._how["limits"] = Limits(1)
@@ -156,7 +142,7 @@ def seconds_with(lake: Lake, group: ConsumerGroup, held: list[int]) -> int:
     """In how many looks of one second the member holds these shares."""
     found = 0
     for _ in range(10):
-        taken(group)
+        take(group)
         lake.clock.move(seconds=0.1)
         found += group.held == held
     return found
@@ -166,7 +152,7 @@ def test_a_request_is_withdrawn_by_a_member_that_ends_before_it_has_its_share(la
     with member(lake, "1/2") as one:
         seconds_until(lake, lambda: one.held == [1, 2], one)
         with member(lake, "2/2") as two:
-            taken(two)
+            take(two)
             assert lake.folder.store.read(f"{FOLDER}group-2of2{WANTED}") != b""
         assert lake.folder.store.read(f"{FOLDER}group-2of2{WANTED}") == b""
 
@@ -214,7 +200,7 @@ def test_a_share_that_is_opened_late_begins_where_the_group_began(lake: Lake, wr
     with member(lake, "1/2", start="end") as one:
         wanted = commits(lake, writer, 0, 12)
         with member(lake, "2/2", start="end") as two:
-            assert sorted(taken(one) + taken(two)) == sorted(wanted)
+            assert sorted(take(one) + take(two)) == sorted(wanted)
 
 
 def test_a_group_of_which_a_crash_left_one_share_registered_begins_there(lake: Lake, writer: Writes) -> None:
@@ -222,26 +208,26 @@ def test_a_group_of_which_a_crash_left_one_share_registered_begins_there(lake: L
     registered_at(source.load, source.registration("group-1of2", lake.clock), "end")
     wanted = commits(lake, writer, 0, 12)
     with member(lake, "1/2", start="end") as one, member(lake, "2/2", start="end") as two:
-        assert sorted(taken(one) + taken(two)) == sorted(wanted)
+        assert sorted(take(one) + take(two)) == sorted(wanted)
 
 
 def test_an_overwrite_of_others_is_passed_over_on_demand(lake: Lake, writer: Writes) -> None:
     with member(lake, "1/1") as careful:
-        assert taken(careful) == []
+        assert take(careful) == []
     wanted = commits(lake, writer, 0, 3)
     overwritten = changed(lake, "overwrite")
     with member(lake, "1/1") as careful, pytest.raises(Overwritten):
         careful._source = replace(careful._source, load=overwritten)
-        taken(careful)
+        take(careful)
     with member(lake, "1/1", skip_overwrites=True) as group:
         group._source = replace(group._source, load=overwritten)
-        assert taken(group) == wanted[4:]
+        assert take(group) == wanted[4:]
 
 
 def test_after_a_rollback_each_member_goes_on_with_its_shares(lake: Lake, writer: Writes) -> None:
     before = commits(lake, writer, 0, 12)
     with member(lake, "1/2") as one, member(lake, "2/2") as two:
-        assert sorted(taken(one) + taken(two)) == sorted(before)
+        assert sorted(take(one) + take(two)) == sorted(before)
     fourth = lake.table().metadata.snapshots[3].snapshot_id
     lake.table().manage_snapshots().rollback_to_snapshot(fourth).commit()
     after = [f"other-{number}" for number in range(12)]
@@ -250,10 +236,10 @@ def test_after_a_rollback_each_member_goes_on_with_its_shares(lake: Lake, writer
     with member(lake, "1/2") as one, member(lake, "2/2") as two:
         for number, group in enumerate((one, two), start=1):
             with pytest.raises(RolledBack):
-                taken(group)
+                take(group)
             moved = group.skip_lost()
             assert [*moved] == [number] and moved[number].place.snapshot == fourth
-        parts = [taken(one), taken(two)]
+        parts = [take(one), take(two)]
         assert all(parts) and sorted(parts[0] + parts[1]) == sorted(after)
 
 

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 from bookkeeper.cli.main import main
 from bookkeeper.config.settings import Retention
-from bookkeeper.consumers import ConsumerGroup, FolderPlace, SqlitePlace
-from bookkeeper.consumers.consumer import Batch
+from bookkeeper.consumers import FolderPlace, SqlitePlace
 from bookkeeper.consumers.lag import added_files, lag
 from bookkeeper.consumers.lost import Skipped
 from bookkeeper.consumers.snapshot_files import SnapshotFiles
@@ -28,10 +27,11 @@ from tests.consumers.consumers import (
     ParquetOutput,
     SqliteOutput,
     commit,
+    committed,
     expire,
     keys,
+    member,
     opened,
-    settings_of,
     state,
     take,
     taken,
@@ -296,33 +296,21 @@ def test_a_consumer_that_began_at_the_empty_table_catches_up_with_all_of_it(lake
 
 
 def test_members_of_a_group_catch_up_with_their_shares(lake: Lake, writer: Writes) -> None:
-    def member(share: str) -> ConsumerGroup:
-        return ConsumerGroup.open(
-            settings_of(lake), name="group", share=share, place=FolderPlace, clock=lake.clock, wait=lambda _: True
-        )
-
-    def read(group: ConsumerGroup) -> list[str]:
-        found = []
-        for batch in group.batches(follow=False):
-            found += keys(batch)
-            group.commit(batch)
-        return found
-
     commit(lake, writer, *"abcdefgh")
-    with member("1/2") as one, member("2/2") as two:
-        assert sorted(read(one) + read(two)) == [*"abcdefgh"]
+    with member(lake, "1/2") as one, member(lake, "2/2") as two:
+        assert sorted(take(one) + take(two)) == [*"abcdefgh"]
     lake.clock.move(minutes=2)  # a place that passes no rows moves now and then only
-    with member("1/2") as one, member("2/2") as two:
-        read(one), read(two)
+    with member(lake, "1/2") as one, member(lake, "2/2") as two:
+        take(one), take(two)
     commit(lake, writer, *"ijklmnop")
     cut_off(lake, writer)
-    with member("1/2") as one, member("2/2") as two:
+    with member(lake, "1/2") as one, member(lake, "2/2") as two:
         parts = []
         for group in (one, two):
             with pytest.raises(PlaceExpired):
-                read(group)
+                take(group)
             assert len(group.catch_up()) == 1
-            parts.append(read(group))
+            parts.append(take(group))
     assert all(parts) and sorted(parts[0] + parts[1]) == [*"ijklmnop"]
 
 
@@ -409,15 +397,10 @@ def test_what_a_restart_writes_by_key_replaces_nothing_that_was_written_before(l
     commit(lake, writer, "a", "b")
     expire(lake)
     with opened(lake, start="oldest") as consumer:
-        (first,) = (_committed(consumer, batch).key for batch in consumer.batches(follow=False))
+        (first,) = (batch.key for batch in committed(consumer))
         consumer.restart()
         again = next(consumer.batches(follow=False))
         assert keys(again) == ["a", "b"] and again.key != first
-
-
-def _committed(consumer: Any, batch: Batch) -> Batch:
-    consumer.commit(batch)
-    return batch
 
 
 # Where a consumer begins.
@@ -438,11 +421,7 @@ def test_a_time_that_has_not_come_or_names_no_zone_is_refused_with_a_hint(
     words += ["--consumer", "new"] if with_consumer else []
     for text, said in (("9998-01-31T12:00:00Z", "has not come"), ("2020-01-31T12:00:00", "names no zone")):
         result = CliRunner().invoke(main, [*words, "--from", text])
-        assert (
-            result.exit_code != 0
-            and said in result.output
-            and "2026-01-31T12:00:00Z" in result.output + "2026-01-31T12:00:00Z"
-        )
+        assert result.exit_code != 0 and said in result.output
     assert Registry(lake.folder.store).all() == []
     assert taken(lake, start=datetime(2020, 1, 31, tzinfo=UTC)) == ["a"]
 

@@ -1,7 +1,6 @@
 """How much a consumer has in memory: what is read at once, decoded at once, and fetched ahead."""
 
 import random
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +12,7 @@ from bookkeeper.consumers.consumer import Limits
 from bookkeeper.consumers.read_ahead import READ_AHEAD, each_ahead
 from bookkeeper.consumers.rows import DISK_BUFFER, PIECE_BYTES
 from bookkeeper.errors import StorageUnavailable
-from tests.consumers.consumers import commit, keys, opened, taken
+from tests.consumers.consumers import commit, committed, keys, opened, taken
 from tests.support.lake import Lake, Writes, append_by_others
 
 
@@ -73,17 +72,11 @@ def test_of_a_large_file_little_is_read_and_decoded_at_once(
     wanted, seen = large(lake, writer), Opened(monkeypatch)
     with opened(lake) as consumer:
         consumer.limits = Limits(100_000)
-        (batch,) = _committed(consumer)
+        (batch,) = committed(consumer)
     assert keys(batch) == wanted
     assert sum(seen.reads) > 4 * 2**20 and max(seen.reads) < DISK_BUFFER + 2**20, "a page has 1 MiB"
     chunks = batch.table["key"].chunks
     assert len(chunks) > 4 and max(chunk.nbytes for chunk in chunks) < 2 * PIECE_BYTES
-
-
-def _committed(consumer: Any) -> Iterator[Any]:
-    for batch in consumer.batches(follow=False):
-        yield batch
-        consumer.commit(batch)
 
 
 @pytest.mark.usefixtures("far")
@@ -125,7 +118,7 @@ def test_a_storage_that_fails_in_a_thread_is_an_error_after_the_rows_before_it(
     monkeypatch.setattr(reader.Reader, "_fetch", failing)
     found = []
     with opened(lake) as consumer, pytest.raises(StorageUnavailable):
-        for batch in _committed(consumer):
+        for batch in committed(consumer):
             found += keys(batch)
     assert found == ["a"]
     monkeypatch.undo()

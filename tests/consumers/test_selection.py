@@ -9,7 +9,7 @@ from pyiceberg.types import LongType, StringType
 from bookkeeper.consumers import Consumer, ConsumerGroup, FolderPlace
 from bookkeeper.errors import NotPossible
 from bookkeeper.history.registry import Registry
-from tests.consumers.consumers import commit, opened, settings_of, taken
+from tests.consumers.consumers import commit, opened, settings_of, take, taken
 from tests.support.lake import Lake, Writes
 
 COLUMNS = [
@@ -94,17 +94,9 @@ def test_a_member_of_a_group_follows_columns_for_every_share_that_it_opens(lake:
         clock=lake.clock,
         wait=lambda _: True,
     ) as group:
-        found = _keys(group)
+        found = take(group)
         renamed(lake, "key", "name")
         lake.clock.move(seconds=4)
-        found += _keys(group)  # and borrows the other share, which it opens now
+        found += take(group)  # and borrows the other share, which it opens now
         assert group.held == [1, 2]
     assert sorted(found) == [*"abcdefgh"]
-
-
-def _keys(group: ConsumerGroup) -> list[str]:
-    found = list[str]()
-    for batch in group.batches(follow=False):
-        found += batch.table["key"].to_pylist()
-        group.commit(batch)
-    return found

@@ -10,8 +10,8 @@ import pytest
 
 from bookkeeper.config.settings import Daemon
 from bookkeeper.console.signals import StopSignal
+from bookkeeper.discover.find_pending import PendingIndex
 from bookkeeper.discover.open import open_discovery
-from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.serve.loop import TableLoop, repeat
 from bookkeeper.tick.tick import Bookkeeper
 from tests.support.lake import Lake, Writes

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.discover.discovery import LOOK
-from bookkeeper.discover.pending_index import PendingIndex
+from bookkeeper.discover.find_pending import PendingIndex
 from bookkeeper.discover.probe import Probe
 from tests.support.lake import Lake, Writes
 

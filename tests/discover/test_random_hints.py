@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.discover.discovery import LOOK, Hints
-from bookkeeper.discover.pending_index import PendingIndex
+from bookkeeper.discover.find_pending import PendingIndex
 from bookkeeper.discover.probe import Probe
 from bookkeeper.errors import Retry, StorageUnavailable
 from bookkeeper.tick.tick import Bookkeeper

@@ -7,10 +7,12 @@ import pytest
 
 from tests.docs.blocks import DOCS, anchors, blocks, links
 from tests.docs.test_examples import checked
-from tests.packaging.project import ROOT
+from tests.packaging.project import ROOT, packages
 
 PAGES = [ROOT / "docs" / "maintain" / "develop.md", ROOT / "tests" / "README.md", ROOT / "CONTRIBUTING.md"]
 _PATH = re.compile(r"`((?:bookkeeper|writers|reaper|spark_jobs|tests|config|demo|benchmarks)/[\w./-]*|[\w-]+\.cfg)`")
+#: of another file: folder/module.py
+_MODULE = re.compile(r"\b([a-z_]+(?:/[a-z_]+)*/[a-z_]+\.py)\b")
 #: objects of the txlog folder, which has a folder of the package's name
 _OBJECTS = {"reaper/clock", "reaper/journal.json", "reaper/warned.json"}
 
@@ -63,3 +65,12 @@ def test_the_tree_names_no_module_that_is_not_there() -> None:
 def test_every_folder_of_tests_has_its_line(folder: str) -> None:
     lines = re.findall(r"^\| ([^|]+) \|", PAGES[1].read_text("utf-8"), re.MULTILINE)
     assert any(f"`{folder}`" in line for line in lines)
+
+
+def test_a_module_that_sources_and_readmes_name_is_there() -> None:
+    sources = [path for package in packages() for path in (ROOT / package).rglob("*") if path.suffix in {".py", ".md"}]
+    modules = {str(path.relative_to(ROOT)) for path in [*sources, *(ROOT / "tests").rglob("*.py")]}
+    ends = {module[at + 1 :] for module in modules for at in [-1, *(m.start() for m in re.finditer("/", module))]}
+    named = {(str(path), word) for path in sources for word in _MODULE.findall(path.read_text("utf-8"))}
+    assert len(named) > 10
+    assert {(path, word) for path, word in named if word not in ends} == set()

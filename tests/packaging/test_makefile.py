@@ -139,6 +139,25 @@ def test_make_test_has_three_processes_unless_a_few_tests_are_chosen(machine: Ma
     assert ("-n 3" in call) == (processes == 3)
 
 
+def test_make_test_changed_runs_the_folders_that_it_is_told_and_nothing_where_it_is_told_none(machine: Machine):
+    machine.has_python("python3")
+    machine.make("prepare")
+    telling = machine.root / ".venv" / "bin" / "python"
+    noting = telling.read_text()
+    telling.write_text(
+        f'{noting}case "$*" in *tests.changed*base) echo tests/a tests/b ;; *tests.changed*) exit 1 ;; esac\n'
+    )
+    machine.calls()
+
+    assert machine.make("test-changed", "BASE=base")[0] == 0
+    said = [call.split(" DEMO")[0] for call in machine.calls()]
+    assert said[:2] == ["-m tests.prepare", "-m tests.changed base"]
+    assert said[2].startswith("-m pytest -n 3 ") and said[2].endswith(" tests/a tests/b")
+
+    assert machine.make("test-changed", "BASE=other")[0] != 0
+    assert not any("pytest" in call for call in machine.calls())
+
+
 def test_make_chaos_prepares_its_servers_and_passes_on_its_arguments(machine: Machine):
     machine.has_python("python3")
 

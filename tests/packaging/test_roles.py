@@ -52,7 +52,7 @@ ROLES: dict[str, tuple[set[str], set[str]]] = {
         {PLACES},
     ),
     "a reader takes what follows its place": (
-        {"bookkeeper.consumers.work.work"},
+        {"bookkeeper.consumers.unread.work"},
         {"bookkeeper/consumers/consumer.py", "bookkeeper/consumers/tail.py"},
     ),
 }

@@ -28,25 +28,6 @@ def no_job_is_recognised(rightly: Any, target: Any, folder: Any, writer: Any) ->
 
 
 @rule(
-    "A batch job begins when the one before it is in: behind a rejected txlog its own would be rejected.",
-    Fails(f"{BATCHES}test_a_job_waits_for_the_one_before_it"),
-)
-@breaks("spark_jobs.arrival.Arrival.until_chain_is_in")
-def jobs_wait_for_no_other(rightly: Any, arrival: Any) -> None:
-    """A pending txlog counts as one that is in."""
-
-
-@rule(
-    "A batch job ends when its txlog is in: a reject is raised in it.",
-    Fails(f"{BATCHES}test_a_rejected_txlog_is_said_and_the_job_run_again_writes_its_rows"),
-    Fails(f"{BATCHES}test_of_two_runs_of_one_job_at_the_same_time_one_writes"),
-)
-@breaks("spark_jobs.arrival.Arrival.until_in")
-def jobs_end_with_their_publish(rightly: Any, arrival: Any, name: Any) -> None:
-    """No txlog is waited for."""
-
-
-@rule(
     "Behind a commit that failed no file is deleted: the txlog may be published.",
     Fails(f"{BATCHES}test_a_commit_that_is_not_in_yet_fails_and_the_abort_behind_it_deletes_nothing"),
 )
@@ -62,12 +43,13 @@ def aborts_delete_what_may_be_published(rightly: Any, job: Any, results: Any) ->
 )
 @breaks("writers.writer.Writer.__init__")
 def runs_are_taken_over_from_the_newest_position(
-    rightly: Any, writer: Any, folder: Any, name: str, handed: Any = None, **given: Any
+    rightly: Any, writer: Any, folder: Any, name: str, runtime: Any, *, handed: Any = None, **given: Any
 ) -> None:
     """It goes on from where the writer is by then."""
     if handed is not None:
-        handed = replace(handed, position=resume(folder, folder.card(), name, millis(given["clock"]())).position)
-    rightly(writer, folder, name, handed=handed, **given)
+        at = runtime.folder(folder)
+        handed = replace(handed, position=resume(at, at.card(), name, millis(runtime.clock())).position)
+    rightly(writer, folder, name, runtime, handed=handed, **given)
 
 
 @rule(
@@ -76,11 +58,11 @@ def runs_are_taken_over_from_the_newest_position(
 )
 @breaks("writers.writer.Writer.__init__")
 def files_are_as_old_as_the_take_over(
-    rightly: Any, writer: Any, folder: Any, name: str, handed: Any = None, **given: Any
+    rightly: Any, writer: Any, folder: Any, name: str, runtime: Any, *, handed: Any = None, **given: Any
 ) -> None:
     """They count from the take-over."""
-    handed = None if handed is None else replace(handed, since=given["clock"]())
-    rightly(writer, folder, name, handed=handed, **given)
+    handed = None if handed is None else replace(handed, since=runtime.clock())
+    rightly(writer, folder, name, runtime, handed=handed, **given)
 
 
 @rule(

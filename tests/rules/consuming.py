@@ -23,7 +23,7 @@ GROUP = "tests/consumers/test_consumer_group.py::"
     Simulated(6000),
     Fails(f"{CONSUMER}test_rewrites_and_retention_are_passed_over"),
 )
-@breaks("bookkeeper.consumers.work.is_append")
+@breaks("bookkeeper.consumers.unread.is_append")
 def rewrites_are_read(rightly: Any, snapshot: Any) -> bool:
     """What any snapshot adds is read."""
     return True
@@ -114,7 +114,7 @@ def rollbacks_are_expiry(rightly: Any, history: Any, place: Any) -> None:
     "A consumer that has fallen behind the expiry stops: rows are lost to it.",
     Fails(f"{CONSUMER}test_falling_behind_expiry_is_an_error_that_says_what_to_do"),
 )
-@breaks("bookkeeper.consumers.work.ahead")
+@breaks("bookkeeper.consumers.unread.ahead")
 def lost_rows_are_passed_over(rightly: Any, history: Any, place: Any) -> Any:
     """It goes on with the oldest snapshot that is kept."""
     from bookkeeper.errors import PlaceExpired

@@ -154,8 +154,9 @@ def unreadable_txlogs_name_nothing(rightly: Any, store: Any, folder: str, suffix
 
 
 @rule(
-    "No data file is deleted that a snapshot which stays can read, however often the table lists it.",
+    "No data file is deleted that a snapshot which stays can read, though it is listed twice or was added again.",
     Fails(f"{FILES}test_a_file_that_is_listed_twice_stays_as_long_as_a_snapshot_reads_it"),
+    Fails(f"{FILES}test_a_file_that_was_added_again_after_its_deletion_lives"),
     Fails("tests/reaper/test_live_paths.py::test_a_file_that_a_snapshot_reads_stays_by_what_an_earlier_run_read"),
 )
 @breaks("reaper.expiry.verify_journal._readable")
@@ -172,16 +173,6 @@ def readable_files_go(rightly: Any, context: Any, table: Any, files: Files) -> f
 def later_snapshots_name_nothing(rightly: Any, reader: Any, table: Any, journal: Any) -> Any:
     """What came since the plan is not read."""
     return iter(())
-
-
-@rule(
-    "A file that was added again after its deletion lives.",
-    Fails(f"{FILES}test_a_file_that_was_added_again_after_its_deletion_lives"),
-)
-@breaks("reaper.expiry.verify_journal._readable")
-def files_added_again_go(rightly: Any, *given: Any) -> frozenset[str]:
-    """What snapshots read is not looked for."""
-    return frozenset()
 
 
 @rule(

@@ -78,7 +78,7 @@ def folds_forget_their_positions(
     Fails("tests/folds/test_readers.py::test_iceberg_rust_reads_the_table_before_a_fold_and_after_it"),
     Fails("tests/folds/test_readers.py::test_pyiceberg_reads_the_table_after_a_fold_and_not_before"),
 )
-@breaks("bookkeeper.folds.write.NewFiles.add")
+@breaks("bookkeeper.folds.position_deletes.NewFiles.add")
 def a_position_is_forgotten(rightly: Any, files: Any, file: Any, positions: Any) -> Any:
     """The first position of each data file is left out."""
     return rightly(files, file, positions.slice(len(positions) > 1))

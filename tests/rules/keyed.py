@@ -16,7 +16,7 @@ from tests.chaos.scenes.upserting import Upserting
 from tests.rules.rule import Chapter, breaks
 from tests.rules.systems import Fails, Fuzzed, Modelled, Scene, Simulated
 from tests.support.faults import AFTER
-from writers.files.unpublished import UnpublishedFiles
+from writers.files.roll_files import UnpublishedFiles
 
 rule = Chapter()
 HISTORIES = (

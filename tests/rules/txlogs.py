@@ -449,9 +449,9 @@ def rejects_are_swept(rightly: Any, sweep: Any, item: Any, now: datetime) -> boo
 
 @rule(
     "A hint is only a hint: what is hinted and not there is no hole, and what is not hinted is found by a listing.",
-    Fails("tests/discover/test_pending_index.py::test_a_lost_hint_costs_time_until_the_next_listing"),
+    Fails("tests/discover/test_find_pending.py::test_a_lost_hint_costs_time_until_the_next_listing"),
 )
-@breaks("bookkeeper.discover.pending_index.PendingIndex.found")
+@breaks("bookkeeper.discover.find_pending.PendingIndex.found")
 def hints_are_the_truth(rightly: Any, index: Any, *given: Any) -> Any:
     """After the first listing none follows."""
     if index.listed:

@@ -195,8 +195,8 @@ def work(ground: Ground, account: Account) -> None:
     for what, (role, message) in expected.items():
         log = (ground.plan.root / "logs" / f"{role}.log").read_text("utf-8", "replace")
         account.some(what, log.count(f'"message": "{message}"'))
-    for name in ground.plan.writers:
-        account.some(f"{name}: txlogs", txlogs(ground.plan.root / "journal" / name))
+    for journal in ground.plan.journals:
+        account.some(f"{journal.name}: txlogs", txlogs(journal))
 
 
 def journals(root: Path) -> dict[str, Published]:

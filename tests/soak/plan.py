@@ -34,6 +34,8 @@ STATE = [
 #: seconds between two publishes of each writer
 PAUSES = {"plain-0": 1.0, "plain-1": 1.4, "source-0": 1.2, "source-1": 1.7, "keyed-0": 1.5, "keyed-1": 2.1}
 COPY, SPARK, COPIED = "copy", "spark", "copied"
+#: the driver on Spark that writes, and the names of its two queries as writers
+QUERIES, QUERY, UPSERTS = "queries", "query-0", "keyed-9"
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,12 @@ class Plan:
         """The writers, and the pause of each."""
         return {name: PAUSES[name] * (1 if self.light else 0.5) for name in self.names}
 
+    @property
+    def journals(self) -> list[Path]:
+        """Of each writer, also of the queries."""
+        names = [*self.writers, *([QUERY, UPSERTS] if self.spark else [])]
+        return [self.root / "journal" / name for name in names]
+
     def commands(self) -> dict[str, list[str]]:
         """The words that start each process; writers come last."""
         module, config = [sys.executable, "-m"], str(self.config)
@@ -101,6 +109,8 @@ class Plan:
         }
         if self.spark:
             found[SPARK] = [*self.stream("30s" if self.seconds > 600 else "5s")]
+            how = [str(self.config), str(self.root), str(self.seed), "4 seconds" if self.light else "2 seconds"]
+            found[QUERIES] = [*module, "tests.soak.queries", *how, *self.conf()]
         for name, pause in self.writers.items():
             found[name] = [*module, "tests.soak.roles", name, config, str(self.root), str(self.seed), str(pause)]
         return found

@@ -16,7 +16,7 @@ from bookkeeper.history.registry import spark as query
 from tests.soak.account import Account, look, settle, work
 from tests.soak.crew import Crew
 from tests.soak.journal import txlogs
-from tests.soak.plan import COPY, SPARK, Ground, Plan
+from tests.soak.plan import COPY, QUERIES, SPARK, Ground, Plan
 from tests.soak.status import HEADS, Status, Watch, shown
 
 DRAIN_SECONDS = 900
@@ -72,8 +72,7 @@ class Soak:
             if role.partition("-")[2] == "0":
                 self._await_consumer()
             self.crew.start(role)
-        journals = [self.plan.root / "journal" / name for name in self.plan.writers]
-        self._await("each writer has published", lambda: all(map(txlogs, journals)))
+        self._await("each writer has published", lambda: all(map(txlogs, self.plan.journals)))
 
     def _await_consumer(self) -> None:
         registry = Registry(self.ground.folder("events").store)
@@ -116,7 +115,7 @@ class Soak:
 
     def _kill(self, role: str) -> None:
         if role in self.crew.running:
-            self.crew.kill(role, family=role == SPARK)
+            self.crew.kill(role, family=role in (SPARK, QUERIES))
             self.kills[role] += 1
             self.latest.append(role)
             self.crew.start(role)
@@ -141,7 +140,7 @@ class Soak:
         """Writers finish, the tables drain, consumers read the rest, and the programs stop."""
         self._look_after()
         self.quiet = time.time() * 1000
-        for role in self.plan.writers:
+        for role in [*self.plan.writers, *({QUERIES} & self.crew.running.keys())]:
             self._stopped(role)
         folders = [self.ground.folder(name) for name in ("events", "state")]
         self._await("nothing is pending", lambda: not any(folder.pending() for folder in folders))

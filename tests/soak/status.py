@@ -108,8 +108,12 @@ class Status:
     def line(self, kills: list[str]) -> None:
         """One more line."""
         for line in self._news():
-            self._waiting[line["txlog"]] = line["published"], line["last"] - line["first"] + 1
-            self.published += line["last"] - line["first"] + 1
+            rows = line["last"] - line["first"] + 1
+            self.published += rows
+            if "txlog" in line:
+                self._waiting[line["txlog"]] = line["published"], rows
+            else:
+                self.committed += rows  # a batch of a query ends when it is in the table
         seen = {name: self._waiting.pop(name) for name in list(self._waiting) if name in self.watch.seen}
         waited = [float(max(0, self.watch.seen[name] - at)) for name, (at, _) in seen.items()]
         self.committed += sum(rows for _, rows in seen.values())

@@ -27,6 +27,7 @@ from tests.support.desk import SCHEMA, Desk, Ledger, rows
 from tests.support.enumerated import Point, crash_points, crashed, error_points, late_points, recorded
 from tests.support.faults import Faults, FaultyStore
 from tests.support.upserts import keyed_card
+from writers.runtime import Runtime
 
 KEYS = ("a", "b")
 
@@ -52,8 +53,9 @@ class Job:
         self.desk.clock.move(seconds=1)
         label = {f"{self.desk.root}/data": "data"}
         stores: Any = lambda url: FaultyStore(open_store(url), faults or Faults(), label.get(url, "folder"))  # noqa: E731
-        given: dict[str, Any] = {"name": "job", "position": "1", "clock": self.desk.clock, "wait": self.wait}
-        return Target(f"{self.desk.root}/_bookkeeper", stores, **given | {"at_once": in_turn} | options)
+        names = {key: options.pop(key, text) for key, text in (("name", "job"), ("position", "1"))}
+        runtime = Runtime(stores, **{"clock": self.desk.clock, "wait": self.wait, "at_once": in_turn} | options)
+        return Target(f"{self.desk.root}/_bookkeeper", runtime, **names)
 
     def results(self, job: BatchJob, keys: Any = KEYS) -> list[Any]:
         def one(key: str) -> pa.Table:
@@ -209,7 +211,7 @@ def test_a_job_without_rows_publishes_nothing() -> None:
 def test_a_job_is_pickled_where_its_stores_and_clocks_are_the_real_ones(tmp_path: Any) -> None:
     desk = Desk(f"file://{tmp_path}")
     desk.set_card()
-    begun = begin(Target(f"{desk.root}/_bookkeeper", open_store, "job", "1"), rows().schema)
+    begun = begin(Target(f"{desk.root}/_bookkeeper", Runtime(), "job", "1"), rows().schema)
     again = pickle.loads(pickle.dumps(begun))
     assert again == begun
     assert len(pickle.dumps(begun)) < 8192

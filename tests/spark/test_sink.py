@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -22,6 +21,8 @@ from spark_jobs.sink import Sink, into
 from tests.histories.readers import duckdb_session
 from tests.packaging.project import ROOT
 from tests.support.lake import Lake, Writes
+from tests.support.micro_batches import ticked
+from writers.runtime import Runtime
 
 #: what a task that is killed leaves of a file
 TORN_BYTES = 50
@@ -55,8 +56,8 @@ def put(folder: Path, *files: Sequence[str]) -> None:
 
 def sink_of(lake: Lake, checkpoint: Path, **options: Any) -> Sink:
     """The bookkeeper ticks while the sink waits."""
-    given: dict[str, Any] = {"name": "query", "checkpoint": str(checkpoint), "clock": lake.clock}
-    return into(lake.made.folder, **given | {"wait": lambda seconds: lake.tick() and None} | options)
+    given: dict[str, Any] = {"name": "query", "checkpoint": str(checkpoint), "runtime": ticked(lake)}
+    return into(lake.made.folder, **given | options)
 
 
 def query(
@@ -143,7 +144,12 @@ def test_queries_side_by_side_and_a_plain_writer_write_one_table_and_none_ends(
 
     def reads(name: str) -> None:
         checkpoint = tmp_path / f"{name}-cp"
-        sink = sink_of(queue, checkpoint, name=name, wait=lambda seconds: stop.wait(0.05) and None)
+        sink = sink_of(
+            queue,
+            checkpoint,
+            name=name,
+            runtime=Runtime(clock=queue.clock, wait=lambda seconds: stop.wait(0.05) and None),
+        )
         query(spark, tmp_path / name, checkpoint, sink)
 
     def commits() -> None:
@@ -269,8 +275,7 @@ def driver(folder: str, mode: str, source: str, checkpoint: str, killed: str = "
 
     confs = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
     spark = SparkSession.builder.master("local[2,3]").config(map=confs).getOrCreate()
-    given: dict[str, Any] = {"wait": die, "patience": timedelta(minutes=1), "stores": stores}
-    sink = into(folder, name="query", checkpoint=checkpoint, mode=mode, **given)
+    sink = into(folder, name="query", checkpoint=checkpoint, mode=mode, runtime=Runtime(stores, wait=die))
     query(spark, Path(source), Path(checkpoint), sink)
 
 

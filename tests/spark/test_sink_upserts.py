@@ -20,6 +20,7 @@ from tests.support import keyed_rows
 from tests.support.desk import Desk
 from tests.support.keyed import keyed_lake
 from tests.support.lake import Lake
+from tests.support.micro_batches import ticked
 from tests.support.upserts import keyed_card, state
 from writers.files import upsert_steps as steps
 
@@ -50,9 +51,14 @@ def run(
 ) -> list[dict[int, str | None]]:
     """Upserts these micro-batches; the state of the table after each of them."""
     put(root / "in", *batches)
-    given: dict[str, Any] = {"name": "query", "mode": "upsert", "clock": lake.clock, "checkpoint": str(root / "cp")}
+    given: dict[str, Any] = {
+        "name": "query",
+        "mode": "upsert",
+        "checkpoint": str(root / "cp"),
+        "runtime": ticked(lake),
+    }
     output = options.pop("output", "append")
-    sink = into(lake.made.folder, **given | {"wait": lambda seconds: lake.tick() and None} | options)
+    sink = into(lake.made.folder, **given | options)
     states = list[dict[int, str | None]]()
 
     def write(rows: Any, batch: int) -> None:
@@ -91,7 +97,7 @@ def test_of_each_key_the_newest_change_counts_and_keys_are_compared_as_the_table
         texts = [dice.choice(["{}", "0{}", "00{}"]).format(dice.randrange(20)) for _ in orders]
         pairs = enumerate(zip(texts, orders, strict=True))
         batches.append([(key, f"{turn}-{n}", at, dice.random() < 0.3) for n, (key, at) in pairs])
-    states = run(spark, keyed, tmp_path, *batches, **both())
+    states = run(spark, keyed, tmp_path, *batches, shape=lambda rows: rows.repartition(3), **both())
 
     wanted = dict[int, str | None]()
     for batch, found in zip(batches, states, strict=True):
@@ -212,6 +218,57 @@ def test_texts_with_a_collation_are_keys_by_their_bytes(spark: Any, tmp_path: Pa
     tie = [("b", "1", 1, False), ("B", "2", 1, False), ("b", "3", 1, False)]
     with pytest.raises(Exception, match="the key id='b' has more than one row"):
         run(spark, lake, tmp_path / "tie", tie, schema=schema, **both(name="tie"))
+
+
+def keyed_by(root: Path, **kinds: str) -> Lake:
+    """A table with these key columns, and `value`."""
+    columns = [{"name": name, "type": kind, "required": True} for name, kind in kinds.items()]
+    columns.append({"name": "value", "type": "string", "required": False})
+    return keyed_lake(root / "lake", columns=columns, file_names="strict", key=tuple(kinds))
+
+
+def test_texts_are_keys_of_uuids_however_they_are_spelled(spark: Any, tmp_path: Path) -> None:
+    """Spark has no type of UUIDs: it reads them as text."""
+    lake = keyed_by(tmp_path, id="uuid")
+    spelled = (str, lambda one: str(one).upper(), lambda one: one.hex, lambda one: one.urn, lambda one: f"{{{one}}}")
+    dice = random.Random(5)
+    made = [uuid.UUID(int=number) for number in (7, 2**127 + 11, *(dice.getrandbits(128) for _ in range(6)))]
+    batch = [(spell(one), f"{n}", n, False) for one in made for n, spell in enumerate(spelled)]
+    dice.shuffle(batch)
+    run(spark, lake, tmp_path, batch, **both())
+    found = keyed_rows.rows(lake)
+    assert {uuid.UUID(bytes=bytes(row["id"])) if isinstance(row["id"], bytes) else row["id"] for row in found} == {
+        *made
+    }
+    assert [row["value"] for row in found] == ["4"] * len(made)
+
+    one = str(made[1])
+    for batch, why in (
+        ([(one, "a", 1, False), (one.upper(), "b", 1, False)], f"the key id='{made[1].hex}' has more than one row"),
+        ([("sixteen letters!", "a", 1, False)], "key column 'id' is uuid: sixteen letters!"),
+        ([(f"{one}\n", "a", 1, False)], f"key column 'id' is uuid: {one}"),
+        ([(None, "a", 1, False)], "required column 'id' holds 1 null"),
+    ):
+        name = f"q{uuid.uuid4().hex[:8]}"
+        with pytest.raises(Exception, match=why):
+            run(spark, lake, tmp_path / name, batch, name=name, **both())
+
+
+def test_keys_of_other_types_are_compared_as_the_table_has_them(spark: Any, tmp_path: Path) -> None:
+    lake = keyed_by(tmp_path, id="decimal(10, 2)", code="binary", moment="timestamptz")
+    schema = "id decimal(12, 4), code string, moment timestamp, value string, at long, gone boolean"
+    rows = [
+        ("1.5", "é", "2026-01-01T00:00:00Z"),
+        ("1.5000", "é", "2026-01-01T01:00:00+01:00"),
+        ("1.5", "e", "2026-01-01T00:00:00Z"),
+    ]
+    batch = [
+        {"id": key, "code": code, "moment": moment, "value": f"{at}", "at": at, "gone": False}
+        for at, (key, code, moment) in enumerate(rows)
+    ]
+    run(spark, lake, tmp_path, batch, schema=schema, **both())
+    query = f"SELECT value FROM iceberg_scan('{lake.table().metadata_location}') ORDER BY value"
+    assert duckdb_session().execute(query).fetchall() == [("1",), ("2",)]
 
 
 ARRANGED = Arranged(2, ("id",), ("_o",), None, ("at",))

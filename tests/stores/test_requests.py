@@ -12,7 +12,7 @@ from bookkeeper.catalogs.open import STORAGE, load_table, open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.discover.pending_index import PendingIndex
+from bookkeeper.discover.find_pending import PendingIndex
 from bookkeeper.discover.probe import Probe
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger

@@ -112,7 +112,7 @@ class Desk:
         root = open_store(f"{self.root}/data")
         data = root.read(file.path.removeprefix(f"{self.root}/data/"))
         assert len(data) == file.size_bytes
-        return pq.read_table(io.BytesIO(data))
+        return pq.ParquetFile(io.BytesIO(data)).read(use_threads=False)
 
     def keys(self) -> list[str]:
         return sorted(row["key"] for row in self.rows())

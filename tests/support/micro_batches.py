@@ -5,7 +5,6 @@ A query as Spark runs it: a checkpoint with its plans and commits, and a sink th
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any, Self
 
 import pyarrow as pa
@@ -15,11 +14,18 @@ from spark_jobs.sink_batches import BatchPublisher
 from spark_jobs.sink_upserts import Upserts
 from tests.support.desk import Desk, Ledger, rows
 from tests.support.faults import Faults, FaultyStore
+from tests.support.in_turn import in_turn
+from tests.support.lake import Lake
 from tests.support.upserts import keyed_card, state, table
 from writers import Task, TaskWriter
+from writers.runtime import Runtime
 
 BATCHES = (("0a", "0b"), ("1a",), (), ("3a", "3b"))
-PATIENCE = timedelta(minutes=5)
+
+
+def ticked(lake: Lake) -> Runtime:
+    """A bookkeeper of the lake ticks while a sink waits."""
+    return Runtime(clock=lake.clock, wait=lambda seconds: lake.tick() and None)
 
 
 class MicroBatches:
@@ -63,13 +69,9 @@ class MicroBatches:
             f"{self.desk.root}/_bookkeeper",
             self.name,
             self.stores(self.checkpoint),
-            patience=PATIENCE,
-            stores=self.stores,
+            Runtime(self.stores, self.desk.clock, wait or self.wait, at_once=in_turn()),
             changes=self.changes,
-            clock=self.desk.clock,
-            wait=wait or self.wait,
             random=lambda count: seed[:count],
-            at_once=lambda acts: [act() for act in acts],
         )
 
     def run(self, faults: Faults | None = None, sink: BatchPublisher | None = None, upto: int | None = None) -> None:
@@ -102,7 +104,8 @@ class MicroBatches:
         return [self._part(task, key) for key in self.batches[batch]]
 
     def _part(self, task: Task, key: str) -> bytes:
-        with task.open(stores=self.stores, clock=self.desk.clock, wait=lambda seconds: True) as files:
+        given = {"stores": self.stores, "clock": self.desk.clock, "wait": lambda seconds: True, "at_once": in_turn()}
+        with task.open(**given) as files:
             self._write(files, key)
         return files.result
 
@@ -110,8 +113,8 @@ class MicroBatches:
         files.write(rows(key))
 
     def has(self, key: str) -> bool:
-        folder = key.rpartition("/")[0]
-        return key in {item.key for item in open_store(self.checkpoint).list(f"{folder}/" if folder else "")}
+        """Whether Spark has written it."""
+        return isinstance(open_store(self.checkpoint).sizes([key])[key], int)
 
     def copied(self) -> Self:
         """The same query of a copy of the checkpoint, on the same table."""

@@ -15,7 +15,7 @@ from bookkeeper.commands.verify import ERROR, verify
 from bookkeeper.config.settings import Compaction, Reaper, Retention
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog import decode
-from bookkeeper.discover.pending_index import PendingIndex
+from bookkeeper.discover.find_pending import PendingIndex
 from bookkeeper.discover.probe import Probe
 from bookkeeper.errors import NoDataFile, NotAFile, NotPossible, Retry, StorageUnavailable
 from bookkeeper.format.entries import DataFile

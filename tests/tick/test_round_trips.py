@@ -8,7 +8,7 @@ import pytest
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.discover.discovery import LOOK
-from bookkeeper.discover.pending_index import PendingIndex
+from bookkeeper.discover.find_pending import PendingIndex
 from bookkeeper.ledger import merge
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger

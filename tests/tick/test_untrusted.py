@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.commands.replay import replay
 from bookkeeper.contract.names import TxlogName
-from bookkeeper.discover.pending_index import PendingIndex
+from bookkeeper.discover.find_pending import PendingIndex
 from bookkeeper.discover.probe import Probe
 from bookkeeper.errors import NotPossible, TooLarge, TxlogTooLarge
 from bookkeeper.stores.local import LocalStore

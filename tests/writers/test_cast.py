@@ -143,3 +143,13 @@ def test_a_former_name_still_leads_to_its_column() -> None:
     assert table["long"].to_pylist() == [7]
     with pytest.raises(SchemaRefused, match="'gone'"):
         cast(pa.table({"gone": [7]}), SCHEMA, TARGET, {"longish": 2, "gone": 99})
+
+
+def test_texts_of_uuids_are_read_as_those_of_lines_and_sixteen_letters_are_none() -> None:
+    one = UUID(int=2**127 + 11)
+    texts = [str(one), str(one).upper(), one.hex, one.urn, f"{{{one}}}", None]
+    assert _conformed(id=texts) == {"id": [one] * 5 + [None]}
+    assert _conformed(id=pa.array([str(one), str(one)]).dictionary_encode()) == {"id": [one, one]}
+    for wrong in ("sixteen letters!", "", f"{one}\n"):
+        with pytest.raises(SchemaRefused, match=r"column 'id': .* is not a UUID"):
+            _conformed(id=[wrong])

@@ -8,6 +8,7 @@ import pytest
 from bookkeeper.errors import Fenced, NotPossible
 from tests.support.desk import Desk, only, rows
 from writers import Handover, Writer
+from writers.runtime import Runtime
 
 
 def result(desk: Desk, handed: Handover, *keys: str) -> bytes:
@@ -18,7 +19,7 @@ def result(desk: Desk, handed: Handover, *keys: str) -> bytes:
 
 def taken_over(desk: Desk, handed: Handover) -> Writer:
     folder = f"{desk.root}/_bookkeeper"
-    return Writer.taking_over(folder, handed, clock=desk.clock, wait=desk.clock.wait, stores=desk.stores)
+    return Writer.taking_over(folder, handed, Runtime(desk.stores, desk.clock, desk.clock.wait))
 
 
 def handed_over(desk: Desk) -> Handover:

@@ -13,6 +13,7 @@ from tests.support.desk import Desk, only
 from tests.support.upserts import BY_KEY, BY_VALUE, keyed_card, keys, merged, state, streamed, table
 from writers import Task, TaskWriter, Writer
 from writers.files import upsert_steps as steps
+from writers.runtime import Runtime
 
 
 @pytest.fixture
@@ -152,8 +153,8 @@ def test_a_run_that_is_handed_over_upserts_behind_what_it_published_before(keyed
     task = writer.task()
     handed = writer.hand_over()
     results = [upserted(keyed, task, (1, "new"), gone=(2,)), upserted(keyed, task, (3, "new"))]
-    given: Any = {"clock": keyed.clock, "wait": keyed.clock.wait, "stores": keyed.stores}
-    with Writer.taking_over(f"{keyed.root}/_bookkeeper", handed, **given) as second:
+    runtime = Runtime(keyed.stores, keyed.clock, keyed.clock.wait)
+    with Writer.taking_over(f"{keyed.root}/_bookkeeper", handed, runtime) as second:
         assert second.take(results) == 3
         second.publish()
         second.upsert(table([(3, "last")]))

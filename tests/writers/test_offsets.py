@@ -14,6 +14,7 @@ from bookkeeper.stores.open import open_store
 from tests.support.desk import Desk, Ledger, Tampered, only, rows
 from writers import Writer
 from writers.publish import slot as slots
+from writers.runtime import Runtime
 
 KNOWN = (1, 2, 3)
 HOUR = timedelta(hours=1)
@@ -364,7 +365,7 @@ def test_offsets_of_what_tasks_wrote_come_with_it_also_where_the_run_is_handed_o
         files.write(rows("b"))
     handed = pickle.loads(pickle.dumps(writer.hand_over()))
     folder = f"{desk.root}/_bookkeeper"
-    second = Writer.taking_over(folder, handed, clock=desk.clock, wait=desk.clock.wait, stores=desk.stores)
+    second = Writer.taking_over(folder, handed, Runtime(desk.stores, desk.clock, desk.clock.wait))
     assert second.offsets == {"p0": "7"}
     with pytest.raises(ValueError, match="expected"):
         second.take([files.result], offsets={"p 1": "1"})

@@ -22,7 +22,7 @@ from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.format.transforms import physical
 from writers.files.keyed_spec import KeyedSpec
 from writers.files.operations import Operations, changes, operations
-from writers.files.unpublished import DELETES, NamedFiles, StoredFiles, UnpublishedFiles
+from writers.files.roll_files import DELETES, NamedFiles, StoredFiles, UnpublishedFiles
 from writers.files.versions import DELETE, INSERT, Versions, versions
 from writers.files.write_spec import WriteSpec
 from writers.timing import AtOnce, Clock, Wait
@@ -87,7 +87,7 @@ class Steps(UnpublishedFiles):
         return super().bytes() + self._step.bytes
 
     def open_since(self) -> None:
-        """No age ends a step: each costs readers a delete file."""
+        """None: no age ends a step, because each step costs readers a delete file."""
 
     def full(self) -> bool:
         """See UnpublishedFiles."""
@@ -105,7 +105,7 @@ class Steps(UnpublishedFiles):
         return self._number < MOST_SPAN - 1 and not (self.keep_all and self._orders + count > most)
 
     def check_kind(self, kind: int, table: str) -> None:
-        """A keyed table takes every kind."""
+        """Nothing to check: a keyed table takes every kind."""
 
     def deletes_fit(self, kind: int, spec: WriteSpec) -> bool:
         """See UnpublishedFiles."""

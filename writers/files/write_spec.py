@@ -17,7 +17,7 @@ from bookkeeper.format.bounds import Leaf, leaves
 from bookkeeper.format.open_file import OpenFile
 from bookkeeper.format.sorting import Sorter, sorter_of
 from writers.files.keyed_spec import KeyedSpec
-from writers.files.partition import Splitter
+from writers.files.split_by_partition import Splitter
 
 
 @dataclass(frozen=True)

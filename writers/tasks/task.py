@@ -27,7 +27,7 @@ from bookkeeper.stores.local import of_table
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from writers.files.operations import booleans
-from writers.files.unpublished import StoredFiles
+from writers.files.roll_files import StoredFiles
 from writers.files.upsert_steps import NO_DELETES, NO_ROOM, files_of
 from writers.files.versions import DELETE, INSERT, UPSERT
 from writers.files.write_spec import WriteSpec

@@ -14,6 +14,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from bookkeeper.errors import SchemaRefused
 from bookkeeper.format.arrow_types import type_of_arrow
+from bookkeeper.format.csv_json_types import uuid
 from bookkeeper.format.required import optional, with_required
 
 
@@ -74,13 +75,23 @@ def _cast_column(column: pa.ChunkedArray, field: NestedField, wanted: pa.DataTyp
         _check_items(column, kind, where)
     if column.type == wanted:
         return column
-    _check_family(column.type, wanted, where, kind)
+    given = _check_family(column.type, wanted, where, kind)
+    if isinstance(wanted, pa.UuidType) and given == "text":
+        column = _bytes_of_uuids(column, where)
     try:
         if isinstance(kind, (ListType, MapType)):
             return _with_required(column.cast(optional(wanted)), wanted, where)
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as exc:
         raise SchemaRefused(f"column {where!r} ({_shown(column.type)}) does not fit {kind}: {exc}") from exc
+
+
+def _bytes_of_uuids(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
+    """Texts are UUIDs as lines have them: their sixteen characters would pass for bytes."""
+    try:
+        return pa.chunked_array([[None if text is None else uuid(text) for text in column.to_pylist()]], pa.binary(16))
+    except ValueError as exc:
+        raise SchemaRefused(f"column {where!r}: {exc}") from exc
 
 
 def _cast_struct(column: pa.ChunkedArray, kind: StructType, wanted: pa.StructType, where: str) -> pa.ChunkedArray:
@@ -134,10 +145,12 @@ def _shown(given: pa.DataType) -> str:
     return type_of_arrow(given) or str(given)
 
 
-def _check_family(given: pa.DataType, wanted: pa.DataType, where: str, kind: IcebergType) -> None:
+def _check_family(given: pa.DataType, wanted: pa.DataType, where: str, kind: IcebergType) -> str:
+    """The family of the given type; raises SchemaRefused."""
     given = given.value_type if pa.types.is_dictionary(given) else given
-    if pa.types.is_null(given) or _family(given) == _family(wanted) or _family(given) in _WIDER[_family(wanted)]:
-        return
+    family = _family(given)
+    if pa.types.is_null(given) or family == _family(wanted) or family in _WIDER[_family(wanted)]:
+        return family
     hint = "Cast the column yourself, so that it is clear what is meant."
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
         hint = "Give the times with their zone for timestamptz (such as UTC), and without for timestamp."

@@ -26,7 +26,7 @@ class Column:
     element: "Column | None" = None
 
     def see(self, kind: str, line: int, text: str) -> None:
-        """Note one value."""
+        """Notes one value."""
         if kind not in self.kinds:
             self.kinds[kind] = (line, text[:40])
             self.example = self.example or text[:40]

@@ -41,7 +41,7 @@ class Site:
             of_process(registry=self.registry)
 
     def routes(self) -> Routes:
-        """Path -> answer."""
+        """The answer to a request, by path."""
         return {
             "/": lambda query: page(),
             "/metrics": lambda query: Response(generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4),

@@ -28,7 +28,7 @@ class History:
 
     @property
     def size(self) -> int:
-        """Bytes that the rings take."""
+        """The memory that the rings take, bytes."""
         return sum(ring.itemsize * len(ring) for ring in self._rings.values())
 
     def note(self, last: Mapping[str, float | None], age: float, commit: Commit | None, now: datetime) -> None:

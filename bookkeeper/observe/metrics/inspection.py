@@ -125,7 +125,7 @@ class TableInspector:
     usage: Usage = shutil.disk_usage
 
     def inspect(self) -> Inspection:
-        """What is there now; never raises."""
+        """A new inspection of the table; never raises."""
         found, problems = replace(self.before, problem=""), list[str]()
         for part in (self._consumers, self._rejected, self._room, self._metadata, self._unfolded):
             try:

@@ -44,7 +44,7 @@ class Inspector:
         start(self._repeat, "inspector")
 
     def stop(self) -> None:
-        """No further inspection begins."""
+        """Stops: no further inspection begins."""
         self._stopped.set()
 
     def _repeat(self) -> None:

@@ -42,7 +42,7 @@ class Scraped:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Its name."""
+        """The labels of its series: its name."""
         return (self.loop.table,)
 
     @property

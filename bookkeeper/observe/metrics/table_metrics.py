@@ -134,7 +134,7 @@ class TableMetrics:
         return {"equality": equality, "position": max(self.stats.delete_files - equality, 0)}
 
     def deletes(self) -> dict[str, int]:
-        """What live delete files delete: keys, and rows by their positions."""
+        """How many keys, and rows by position, the live delete files delete."""
         stats = self.stats or TableStats()
         return {"equality": stats.equality_deletes, "position": stats.position_deletes}
 

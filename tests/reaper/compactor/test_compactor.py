@@ -23,10 +23,10 @@ from bookkeeper.stores import together
 from bookkeeper.stores.memory import MemoryStore
 from reaper.compactor import compactor as compactors
 from reaper.compactor import rewrite_plan as plans
+from reaper.compactor.choose_files import LiveFile
 from reaper.compactor.compactor import Compacted, Compactor
 from reaper.compactor.group import CannotRewrite, Group
 from reaper.compactor.live_files import LiveFiles
-from reaper.compactor.policy import LiveFile
 from reaper.context import ReaperContext
 from reaper.files.manifest_reader import ManifestReader
 from tests.support.compactor import commit, compacted, live

@@ -6,8 +6,8 @@ import pytest
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.contract.retention_column import RetentionColumn
+from reaper.compactor.choose_files import LiveFile
 from reaper.compactor.lifetime import SHARE, Lifetime, Times, lifetime
-from reaper.compactor.policy import LiveFile
 
 NOW = datetime(2050, 1, 1, tzinfo=UTC)
 EPOCH = datetime.fromtimestamp(0, UTC)

@@ -4,8 +4,8 @@ import pytest
 
 from bookkeeper.contract.delete_scope import DeleteFile
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES
+from reaper.compactor.choose_files import LiveFile
 from reaper.compactor.live_files import Deleted
-from reaper.compactor.policy import LiveFile
 
 PATH = "s3://lake/data/a.parquet"
 

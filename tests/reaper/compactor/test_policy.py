@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reaper.compactor.policy import MOST_FILES, Candidate, Limits, LiveFile, choose
+from reaper.compactor.choose_files import MOST_FILES, Candidate, Limits, LiveFile, choose
 
 KIB, MIB = 2**10, 2**20
 LIMITS = Limits(256 * MIB)

@@ -40,7 +40,7 @@ class LiveFile(NamedTuple):
     newest: int | None = None
 
     def replaced(self) -> ReplacedFile:
-        """As a rewrite names it."""
+        """The file as a rewrite names it."""
         none = _NONE
         file = DataFile(
             self.path, self.file_format, self.partition, self.record_count, self.size_bytes, none, none, none, none,
@@ -58,7 +58,7 @@ class Limits:
     most_files: int = MOST_FILES
 
     def is_small(self, file: LiveFile) -> bool:
-        """Whether a file may be rewritten at all."""
+        """Whether a file is small enough to be rewritten."""
         return 2 * file.size_bytes < self.target
 
     def tier(self, size: int) -> int:
@@ -79,7 +79,7 @@ class Candidate(NamedTuple):
         return sum(file.size_bytes for file in self.files)
 
     def group(self) -> Group:
-        """For the worker."""
+        """The group that the worker rewrites."""
         first = self.files[0]
         return Group(
             first.spec_id, first.partition, tuple(file.replaced() for file in self.files), self.reason, self.last

@@ -20,7 +20,7 @@ from bookkeeper.format.entries import DataFile
 from bookkeeper.format.open_file import Finished, OpenFile, sliced
 from bookkeeper.stores.locations import join, normal
 from bookkeeper.stores.store import Store
-from writers.files.partition import Part
+from writers.files.split_by_partition import Part
 from writers.files.versions import INSERT
 from writers.files.write_spec import WriteSpec
 from writers.timing import AtOnce, Clock, Wait, retry

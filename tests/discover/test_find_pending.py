@@ -8,7 +8,7 @@ from pyiceberg.types import StringType
 
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.discover.discovery import LOOK, Hints
-from bookkeeper.discover.pending_index import PendingIndex
+from bookkeeper.discover.find_pending import PendingIndex
 from bookkeeper.discover.probe import Probe
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.stores.store import ObjectVersion

@@ -45,7 +45,7 @@ from bookkeeper.format.bounds import unscaled
 from bookkeeper.format.transforms import physical, transformed
 from bookkeeper.stores.locations import normal
 from tests.support import wide
-from writers.files.partition import Part, Splitter
+from writers.files.split_by_partition import Part, Splitter
 
 TRANSFORMS: list[Transform[Any, Any]] = [
     IdentityTransform(),

@@ -1,0 +1,32 @@
+"""
+What a writer works by: how it reaches storage, what tells it the time, and how it waits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.stores.locations import absolute
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
+from writers.timing import PATIENCE, AtOnce, Clock, Wait, at_once, pause, utc_now
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """
+    `stores` opens the storage at a URL; `patience` bounds each wait for a bookkeeper that is behind.
+
+    It can be pickled where each of them can be, as those of this machine can.
+    """
+
+    stores: Callable[[str], Store] = open_store
+    clock: Clock = utc_now
+    wait: Wait = pause
+    patience: timedelta = PATIENCE
+    at_once: AtOnce = at_once
+
+    def folder(self, where: str | Folder) -> Folder:
+        """The txlog folder at a URL or path."""
+        return where if isinstance(where, Folder) else Folder(self.stores(absolute(where)))
