@@ -35,7 +35,7 @@ class WriterRoom:
 
     def take(self, txlog: Txlog) -> None:
         """Takes room for this txlog; raises TooManyWriters, TooManyChannels, and takes nothing, when there is none."""
-        channels = self._with_channels(txlog)
+        channels = self._with_channels(txlog) if txlog.offsets else self.new_channels
         self._take_writer(txlog)
         self.new_channels = channels
 
@@ -43,8 +43,6 @@ class WriterRoom:
         """The new channels of the batch with those of this txlog."""
         writer, known = txlog.name.writer, self.marks.writer(txlog.name.writer).offsets
         more = {(writer, channel) for channel in txlog.offsets if channel not in known}
-        if not more:  # as of every txlog without offsets
-            return self.new_channels
         channels = self.new_channels | more
         if len(channels) > len(self.new_channels) and self.channels + len(channels) > MOST_CHANNELS:
             raise TooManyChannels(
