@@ -476,6 +476,7 @@ class Writer:
         """
         End this run here, so that another process goes on with it by `taking_over`: it takes the results of `task()`.
 
+        Offsets that wait for rows are not handed over: they moved over nothing, so the source is read again there.
         Raises NotPossible where no results are waited for, or rows were written since the last publish.
         """
         self._publisher.check()
