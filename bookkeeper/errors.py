@@ -15,7 +15,7 @@ Every error that a user can meet, as a tree by what the loop does next.
     │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers, NoDataFile  a data file it names
     │   ├── DeleteFileDiffers                                           a delete file it names
     │   ├── PositionTaken, OutOfOrder, IncarnationPruned, FromTheFuture  its place in the order
-    │   └── TooManyWriters                                              the room in the marks
+    │   └── TooManyWriters, TooManyChannels                             the room in the marks
     ├── RewriteRejected   this rewrite can never be committed; the compactor plans anew from the table
     │   ├── RewriteCorrupt, RewriteUnfit      the rewrite itself, or a new file of it
     │   ├── ReplacedFilesChanged              a file that it replaces is not live as it says
@@ -234,6 +234,15 @@ class TooManyWriters(Reject):
     )
 
 
+class TooManyChannels(Reject):
+    """The marks of the table have no room for the offsets of another channel."""
+
+    hint = (
+        "Forget channels that will not come back: bookkeeper forget WRITER --channel CHANNEL. Then restart the slot. "
+        "Or give some of its channels another table."
+    )
+
+
 class FromTheFuture(Reject):
     """The txlog was created more than an hour ahead of the bookkeeper's clock."""
 
@@ -432,6 +441,8 @@ class Fenced(BookkeeperError):
     """Another run of this writer took over."""
 
     hint = "Stop this run; the other one continues from the committed position."
+    #: the error for which a txlog of the run was rejected, such as PositionTaken; "" where none was
+    rejected = ""
 
 
 class ConsumerFenced(Fenced):

@@ -36,6 +36,7 @@ from bookkeeper.stores.locations import join
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from writers.files.roll_files import UnpublishedFiles
+from writers.runtime import Runtime
 from writers.timing import Clock, Wait, millis, pause, utc_now
 from writers.writer import Writer
 
@@ -130,11 +131,8 @@ class Bare:
         run = _Run(
             self.folder,
             self.name,
-            clock=lambda: from_epoch_ms(note.created_ms),
-            wait=self.wait,
+            Runtime(self.stores, lambda: from_epoch_ms(note.created_ms), self.wait, timedelta(0)),
             random=lambda size: note.random[:size],
-            patience=timedelta(0),
-            stores=self.stores,
         )
         try:
             run.write(rows)
@@ -159,8 +157,8 @@ class _Run(Writer):
     Its clock stands still, so the card that it reads beside its uploads counts however long they take.
     """
 
-    def __init__(self, folder: Folder, name: str, **given: Any) -> None:
-        super().__init__(folder, name, **given)
+    def __init__(self, folder: Folder, name: str, runtime: Runtime, **given: Any) -> None:
+        super().__init__(folder, name, runtime, **given)
         if self.card.keyed is not None:
             # Its incarnation must be the note's, and on a keyed table it must be later than every other run's.
             raise NotPossible(f"{self.card.table} has keys: bare files only go into append-only tables")

@@ -23,6 +23,8 @@ from pyiceberg.schema import Schema
 from bookkeeper.contract.card import Card, loads
 from bookkeeper.contract.column_requests import ColumnRequest
 from bookkeeper.contract.names import TxlogName, check_writer, new_incarnation
+from bookkeeper.contract.offsets import Offsets
+from bookkeeper.contract.txlog import WITH_OFFSETS
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ColumnRefused, NotPossible, StorageUnavailable, UnknownOutcome
 from bookkeeper.stores.open import open_store
@@ -38,6 +40,7 @@ from writers.publish.pending_monitor import PendingMonitor
 from writers.publish.publisher import Publisher, resume
 from writers.publish.request_columns import ColumnAsker
 from writers.publish.run_state import RunState
+from writers.publish.slot import Slot, check_known
 from writers.runtime import Runtime
 from writers.tasks.handover import Handover
 from writers.tasks.reservation import Reservation
@@ -79,12 +82,13 @@ class Writer:
         self._cards = CardFollower(folder, runtime.stores, name, wait, card)
         if handed is None:
             now = millis(clock())
-            position, least = retry(lambda: resume(folder, self.card, name, now), wait)
+            position, least, offsets = retry(lambda: resume(folder, self.card, name, now), wait)
             if now < least:
                 log.warning("clock behind an earlier run", extra={"action": "open", "writer": name, "ms": least - now})
             last = TxlogName(name, new_incarnation(max(now, least), random(10)), 0)
         else:
-            position, last = handed.position, handed.task.txlog.at(handed.task.sequence - 1)
+            position, offsets = handed.position, handed.offsets
+            last = handed.task.txlog.at(handed.task.sequence - 1)
         self.incarnation = last.incarnation
         self._files = files_of(self._spec, name, self.incarnation, keep, clock, wait, at_once)
         #: metrics of this run, for Prometheus
@@ -92,6 +96,7 @@ class Writer:
         ordered = None if self._spec.keyed is None else (name, self.incarnation)
         self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered)
         self._publisher = Publisher(folder, last, position, wait)
+        self._slot = Slot(folder, name, offsets, clock, wait)
         self._columns = ColumnAsker(folder, self._cards, clock, wait, self._patience, lambda: figures.unpublished)
         self._state = RunState(f"run of {name}", hint="Open a new Writer.")
         self._reservation = Reservation(clock, handed)
@@ -148,6 +153,18 @@ class Writer:
         return self._publisher.position
 
     @property
+    def offsets(self) -> Offsets:
+        """What channels of a slot have reached, published by this run or earlier ones: sources continue from here."""
+        return dict(self._slot.reached)
+
+    @one_at_a_time
+    def committed_offsets(self) -> Offsets:
+        """
+        The offsets whose rows are in the table: what a source may be told is safe. Raises StorageUnavailable.
+        """
+        return self._slot.committed(self.card.table_uuid)
+
+    @property
     def former_names(self) -> Mapping[str, int]:
         """Names that columns had while this run was going on, with their field ids: rows may still use them."""
         return self._spec.former
@@ -178,51 +195,69 @@ class Writer:
     def due(self) -> bool:
         """Whether it is time to publish: by the card's roll-after or target file size, or because the card changed."""
         since = self._files.since
-        if since is None or self._state.has_tasks:
+        if self._state.has_tasks:
             return False
+        if since is None:
+            return self._slot.due_alone
         full = self._files.full() or self._files.bytes() >= self.card.target_file_size
         return full or self._cards.newer is not None or self._to_roll(since)
 
     @one_at_a_time
-    def write(self, rows: Any, position: bytes | None = None) -> None:
+    def write(self, rows: Any, position: bytes | None = None, offsets: Offsets | None = None) -> None:
         """
         Take rows: a pyarrow Table or RecordBatch, anything with an Arrow C stream (polars, pandas, duckdb), a dict, a
         dataclass or pydantic object, a list or generator of them, or the Path of a Parquet or Arrow file; durable after
         `publish`. A generator is read to its end, and a polars LazyFrame collected, before any row is taken.
 
-        `position` is what the source has reached with them. Raises SchemaRefused and StorageUnavailable, and
-        then has taken none of the rows. Into a keyed table they are inserted: their keys must be new to it.
+        `position` is what the source has reached with them. Of a slot, which reads many channels, `offsets` says it
+        instead: {channel: offset}, 1,000 in a publish and 2,000 in a table; all rows of it need them, {} is for rows
+        whose offset follows. Raises SchemaRefused, StorageUnavailable, and NotPossible for offsets that there is no
+        room for, and then has taken none of the rows. Into a keyed table they are inserted: their keys must be new.
         """
-        self._take(INSERT, rows, position)
+        self._take(INSERT, rows, position, offsets)
 
     @one_at_a_time
-    def upsert(self, rows: Any, position: bytes | None = None) -> None:
+    def upsert(self, rows: Any, position: bytes | None = None, offsets: Offsets | None = None) -> None:
         """
         Take rows of a keyed table, each in the place of the row with its key, if there is one; else like `write`.
 
         Raises NotPossible where the table is append-only.
         """
-        self._take(UPSERT, rows, position)
+        self._take(UPSERT, rows, position, offsets)
 
     @one_at_a_time
-    def delete(self, keys: Any, position: bytes | None = None) -> None:
+    def delete(self, keys: Any, position: bytes | None = None, offsets: Offsets | None = None) -> None:
         """
         Take keys whose rows go, as rows of the key columns alone; a key without a row is no error.
 
         Raises NotPossible where the table is append-only, otherwise like `write`.
         """
-        self._take(DELETE, keys, position)
+        self._take(DELETE, keys, position, offsets)
 
     @one_at_a_time
-    def change(self, rows: Any, deleted: pa.Array | Sequence[bool], position: bytes | None = None) -> None:
+    def change(
+        self,
+        rows: Any,
+        deleted: pa.Array | Sequence[bool],
+        position: bytes | None = None,
+        offsets: Offsets | None = None,
+    ) -> None:
         """
         Take upserts and, where the boolean `deleted` is true, deletes, in this order; of a deleted row only the keys
         count. Raises like `delete`.
         """
-        self._take(UPSERT, rows, position, booleans(deleted))
+        self._take(UPSERT, rows, position, offsets, booleans(deleted))
 
-    def _take(self, kind: int, rows: Any, position: bytes | None, deleted: pa.Array | None = None) -> None:
+    def _take(
+        self,
+        kind: int,
+        rows: Any,
+        position: bytes | None,
+        offsets: Offsets | None,
+        deleted: pa.Array | None = None,
+    ) -> None:
         self._check()
+        self._check_offsets(offsets, position)
         table = as_table(rows, self._spec.schema)
         self._store_files()  # files that an outage left in memory must not pile up there
         open_since = self._files.open_since()
@@ -235,9 +270,17 @@ class Writer:
         with self._state.broken_by_errors():
             finished = self._files.add(taken, self._spec, self._publisher.sequence)
         self._state.took(position)
+        self._slot.took(offsets, rows=True)
         self.figures.unpublished = self._files.rows()
         if finished:
             self._store_finished()
+
+    def _check_offsets(self, offsets: Offsets | None, position: bytes | None) -> None:
+        """Before rows are taken: raises ValueError, NotPossible, StorageUnavailable."""
+        self._slot.check_rows(offsets)
+        self._slot.check(offsets, position, self._files.rows())
+        if offsets and WITH_OFFSETS not in self.card.txlog_versions:
+            check_known(self._cards.newest())  # the bookkeeper may have been upgraded
 
     def _check_kind(self, kind: int, count: int) -> None:
         """Raises NotPossible where the table, or this txlog, does not take so many operations of this kind."""
@@ -281,24 +324,34 @@ class Writer:
         return self._columns.refused
 
     @one_at_a_time
-    def publish(self, position: bytes | None = None) -> TxlogName | None:
+    def publish(self, position: bytes | None = None, offsets: Offsets | None = None) -> TxlogName | None:
         """
         Publish everything written since the last publish in one txlog; None when there was nothing (a position
         then stays where it is). When it returns, the rows are durable and will be in the table exactly once.
+
+        `offsets` are what channels have reached with the rows, or over nothing (skipped, aborted). Without any rows
+        they wait for some, at most an hour: then a txlog says them alone.
 
         Raises Backpressure, StorageUnavailable and WrongFolder (the folder is gone: call it again once it is back),
         Fenced and UnknownOutcome (start a new run).
         """
         self._check()
-        if not self._files.rows():
+        self._slot.check(offsets, position, self._files.rows())
+        self._slot.took(offsets, rows=False)
+        if not self._files.rows() and not self._slot.due_alone:
             return None
-        position = self._state.position if position is None else position
+        given = self._state.position if position is None else position
+        self._slot.check_publish(self._files.rows())
         card = self._prepare_publish()
+        if self._slot.waiting:
+            check_known(card)
+        position = self._slot.position(self._publisher.next_name, given)
         files, facts = self._files.named(), self._facts("publish")
-        name = self._publisher.publish(self._spec, files, position, millis(self._clock()))
+        name = self._publisher.publish(self._spec, files, position, millis(self._clock()), self._slot.waiting)
         self._check_age(name, card)
         self._monitor.published(name, chained=position is not None)
-        self._state.published(position)
+        self._state.published(given)
+        self._slot.published()
         self._files.clear()
         self.figures.published(files.data_files, self._clock())
         count = len(files.data) + len(files.deletes)
@@ -354,7 +407,8 @@ class Writer:
             self.close()
 
     def _publish_rest(self) -> None:
-        if self._state.comes_again and self._files.rows() and not self._state.has_tasks:
+        comes_again = self._state.comes_again or self._slot.lacks_offsets
+        if comes_again and self._files.rows() and not self._state.has_tasks:
             # Published without a position, these rows would come a second time from the source. `close` says it.
             return
         self.publish()
@@ -382,20 +436,22 @@ class Writer:
         return self._reservation.current
 
     @one_at_a_time
-    def take(self, results: Iterable[bytes], position: bytes | None = None) -> int:
+    def take(self, results: Iterable[bytes], position: bytes | None = None, offsets: Offsets | None = None) -> int:
         """
         Take what tasks wrote, each result once and all of them together, as if it was written here in this order;
-        returns how many rows. `position` is as of `write`.
+        returns how many rows. `position` and `offsets` are as of `write`.
 
         Raises NotPossible, and then has taken nothing and still waits for results.
         """
         self._publisher.check()
         self._state.check_tasks()
+        self._check_offsets(offsets, position)
         taken = self._reservation.checked(results, self._spec)
         if taken:
             self._files.add_stored(taken, self._reservation.since, self.card.data_path)
         self._state.free()
         self._state.took(position)
+        self._slot.took(offsets, rows=bool(taken))
         self.figures.unpublished = self._files.rows()
         return sum(item.operations for item in taken)
 
@@ -420,6 +476,7 @@ class Writer:
         """
         End this run here, so that another process goes on with it by `taking_over`: it takes the results of `task()`.
 
+        Offsets that wait for rows are not handed over: they moved over nothing, so the source is read again there.
         Raises NotPossible where no results are waited for, or rows were written since the last publish.
         """
         self._publisher.check()
@@ -427,7 +484,8 @@ class Writer:
         if self._files.rows():
             raise NotPossible(f"{self._files.rows()} rows are not published: a run is handed over without rows")
         self.close()
-        return Handover(self._reservation.current, self._publisher.position, self._reservation.since)
+        position, offsets = self._publisher.position, self._slot.reached
+        return Handover(self._reservation.current, position, self._reservation.since, offsets)
 
     def _check(self) -> None:
         self._check_process()

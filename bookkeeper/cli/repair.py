@@ -73,35 +73,55 @@ def _replay(there: Opened, name: Any, force: bool) -> str:
 @click.argument("writers", metavar="[WRITER]...", nargs=-1, shell_complete=completing.writers)
 @common
 @click.option("--idle", metavar="AGE", help="Only writers whose last commit is this long ago, such as 30d.")
-def forget(writers: tuple[str, ...], config: str | None, table: str | None, as_json: bool, idle: str | None) -> None:
+@click.option("--channel", metavar="CHANNEL", help="Of one WRITER only the offset of this channel.")
+def forget(
+    writers: tuple[str, ...],
+    config: str | None,
+    table: str | None,
+    as_json: bool,
+    idle: str | None,
+    channel: str | None,
+) -> None:
     """
-    Forget WRITERs: their positions, and their marks, in one commit.
+    Forget WRITERs: their positions and offsets, and their marks, in one commit.
 
     A WRITER is a name, or a pattern with * or ?. Without one, --idle says which. The next incarnation of each starts
     from the beginning of its source: make sure that no run of it is left. Its position goes at once, and so do marks of
     runs that are idle for `marks-keep`, or that say that they began in the future; other marks go with time.
 
     A writer with pending txlogs is kept, and one with a position and rejected txlogs. Where it is named, nothing is
-    forgotten; of a pattern, and with --idle, the others are.
+    forgotten; of a pattern, and with --idle, the others are. A slot, a writer with offsets, is forgotten only by its
+    name.
+
+    With --channel only the offset of that channel goes, which makes room for another one. Refused while a pending or a
+    rejected txlog names it.
 
     \b
     Example:
       bookkeeper forget ingest-7 --table events
       bookkeeper forget 'ingest-*' --table events
+      bookkeeper forget orders-03 --channel orders/17 --table events
     """
     from bookkeeper.commands.forget import forget as without
-    from bookkeeper.commands.forget import reason
+    from bookkeeper.commands.forget import forget_channel, reason
     from bookkeeper.config.units import duration
     from bookkeeper.errors import NotPossible
 
     if not writers and idle is None:
         raise click.UsageError("give the names of WRITERs, or --idle")
+    if channel is not None and (len(writers) != 1 or idle is not None):
+        raise click.UsageError("--channel is of one WRITER, and not with --idle")
     try:
         span = None if idle is None else duration(idle)
     except ValueError as exc:
         raise click.UsageError(f"--idle: {exc}") from exc
     there = opened(config, table)
     view, now = there.view(), utc_now()
+    if channel is not None:
+        left = forget_channel(view.marks, there.folder, there.table, writers[0], channel)
+        after = there.publisher.record(view, left, f"forget {channel} of {writers[0]}")
+        show_record({"table": there.table.name, "forgotten": [channel], "snapshot": after.marks.snapshot}, as_json)
+        return
     found = without(view.marks, there.folder, there.table, writers, span, now)
     if not there.ledger.clock.allows_destroying():
         raise NotPossible("this clock differs from the storage's: it cannot tell what is idle", hint="Set it (NTP).")

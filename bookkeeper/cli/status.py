@@ -200,6 +200,8 @@ def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> No
         "rows": decoded.row_count,
         "data_bytes": decoded.data_bytes,
     }
+    if decoded.offsets:
+        about["offsets"] = dict(decoded.offsets)
     if decoded.deletes is not None:
         deletes = [entry.data_file for entry in decoded.deletes.body.entries]
         about |= {"numbers": decoded.span, "deletes": sum(file.record_count for file in deletes)}
@@ -470,6 +472,9 @@ def writers(config: str | None, table: str | None, as_json: bool) -> None:
                     "position": known.position,
                 }
             )
+    if marks.channels:
+        for row in rows:
+            row["channels"] = len(marks.writer(row["writer"]).offsets)
     show_rows(rows, as_json, nothing="no writer is known")
 
 

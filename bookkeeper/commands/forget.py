@@ -1,5 +1,6 @@
 """
-Forgets writers: their positions at once, and the marks of their runs that are idle, in one commit.
+Forgets writers: their positions and offsets at once, and the marks of their runs that are idle, in one commit. Or the
+offset of one channel of a slot.
 
 A crash before the commit leaves everything, after it marks.json is mended by the next load. The commit holds only
 against the view whose marks were read: a writer that commits in between makes it a conflict.
@@ -12,9 +13,11 @@ from fnmatch import fnmatchcase
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms, format_duration
+from bookkeeper.contract import txlog
 from bookkeeper.contract.committed_txlogs import Marks
-from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.errors import NotPossible
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import PENDING, REJECTED, Folder
+from bookkeeper.errors import BookkeeperError, Missing, NotPossible, Retry
 
 _GLOB = frozenset("*?[")
 _LISTED = "`bookkeeper writers` lists them."
@@ -54,6 +57,8 @@ def forget(
             kept[writer] = "it has pending txlogs: stop it, let them drain"
         elif writer in aside and marks.writer(writer).position is not None:
             kept[writer] = "it has rejected txlogs, which fit no other position: replay or discard them first"
+        elif writer not in patterns and (count := len(marks.writer(writer).offsets)):
+            kept[writer] = f"it is a slot, and would read its {count} channels from their beginning: name it"
     forgotten = [writer for writer in chosen if writer not in kept]
     after = marks.forgotten(forgotten, epoch_ms(now))
     # A rejected txlog may be replayed: then the marks say what came after it.
@@ -71,6 +76,40 @@ def forget(
         what = "; ".join(f"writer {writer}: {kept[writer]}" for writer in (named or list(kept))[:10])
         raise NotPossible(f"nothing is forgotten: {what or 'no writer is known'}", hint=_LISTED)
     return Forgetting(after, gone, kept)
+
+
+def forget_channel(marks: Marks, folder: Folder, table: Table, writer: str, channel: str) -> Marks:
+    """
+    `marks` without the offset of this channel: a slot that reads it again begins anew.
+
+    Refused while a txlog of the writer in pending/ or rejected/ names the channel, or cannot be read: once it is in,
+    the offset would be back. `marks` are read before, as for `forget`. Raises NotPossible, StorageUnavailable.
+    """
+    if writer not in marks.writers:
+        raise NotPossible(f"writer {writer} is not known", hint=_LISTED)
+    if channel not in marks.writer(writer).offsets:
+        shown = f"{writer} has no offset of channel {channel[:200]}"
+        raise NotPossible(shown, hint="marks.json in the txlog folder has all offsets.")
+    for place, listed in ((PENDING, folder.pending()), (REJECTED, folder.rejected())):
+        for name in [item.name for item in listed if item.name.writer == writer]:
+            if (why := _names(folder, table, place, name, channel)) is not None:
+                hint = "Stop the slot and let its txlogs drain; replay what is rejected, or delete it there."
+                raise NotPossible(f"nothing is forgotten: {place}{name} {why}", hint=hint)
+    return marks.without_channel(writer, channel)
+
+
+def _names(folder: Folder, table: Table, place: str, name: TxlogName, channel: str) -> str | None:
+    """Why the txlog may bring the offset of the channel back; None where it does not."""
+    try:
+        data = folder.store.read(f"{place}{name}", table.max_txlog_bytes)
+        found = txlog.decode(name, data, table.max_txlog_bytes)
+    except Missing:
+        return None
+    except Retry:
+        raise
+    except BookkeeperError as error:
+        return f"cannot be read, so it may name {channel}: {error}"
+    return f"names {channel}" if channel in found.offsets else None
 
 
 def _chosen(marks: Marks, patterns: Sequence[str]) -> list[str]:

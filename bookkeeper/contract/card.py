@@ -48,6 +48,8 @@ class Card:
     evolve: dict[str, bool] = field(default_factory=dict)
     #: `strict` where each data file must be called after its txlog; the key is not there in cards of older versions
     file_names: str = ""
+    #: the versions of txlogs that the bookkeeper knows; the key is not there in cards of older ones, which know 1 and 2
+    txlog_versions: tuple[int, ...] = ()
 
     @cached_property
     def schema(self) -> Schema:
@@ -75,7 +77,8 @@ class Card:
 
 
 AGAIN = "Delete it, then `bookkeeper init` writes it again."
-_OFTEN_EMPTY: dict[str, Any] = {"parquet": {}, "upserts": {}, "evolve": {}, "file-names": ""}
+_OFTEN_EMPTY: dict[str, Any] = {"parquet": {}, "upserts": {}, "evolve": {}, "file-names": "", "txlog-versions": ()}
+_TUPLES = ("specs", "txlog_versions")
 _KEYS = {name: name.replace("_", "-") for name in Card.__dataclass_fields__} | {"table_schema": "schema"}
 
 
@@ -105,7 +108,7 @@ def loads(data: bytes) -> Card:
             )
         raw = _OFTEN_EMPTY | raw
         values = {name: raw[key] for name, key in _KEYS.items()}
-        return _checked(Card(**values | {"specs": tuple(values["specs"])}))
+        return _checked(Card(**values | {name: tuple(values[name]) for name in _TUPLES}))
     except (ValueError, LookupError, TypeError, RecursionError, StopIteration) as exc:
         raise WrongFolder(f"card.json is not readable: {exc!r}", hint=AGAIN) from exc
 
@@ -115,5 +118,7 @@ def _checked(card: Card) -> Card:
         kind: Any = get_origin(declared.type) or declared.type
         if type(getattr(card, name)) is not kind:
             raise TypeError(f"{_KEYS[name]} is {getattr(card, name)!r:.60}")
+    if any(type(version) is not int for version in card.txlog_versions):
+        raise TypeError(f"txlog-versions is {card.txlog_versions!r:.60}")
     _ = (card.schema, card.spec, card.order, card.keyed)  # refused here, not where a writer first looks at them
     return card

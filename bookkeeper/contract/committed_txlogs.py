@@ -2,7 +2,8 @@
 Marks: which txlogs are in the table, in ONE table property that changes with the snapshot that adds the files.
 
 Per incarnation its last sequence, its holes (sequences below it that are not in) and when it was last seen; per
-writer its position. Everything here is pure; O(incarnations), never O(txlogs).
+writer its position, and of a slot the offsets of its channels. Everything here is pure; O(incarnations and channels),
+never O(txlogs).
 """
 
 import base64
@@ -12,10 +13,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.names import TxlogName, started_ms
+from bookkeeper.contract.offsets import Offsets
 from bookkeeper.errors import MarksLost, TooManyHoles
 
 PROPERTY = "bookkeeper.marks"
+#: the newest that is known; marks without offsets are version 1
+VERSION = 2
 MOST_HOLES = 64
 FUTURE_MS = 3_600_000  # a txlog may be created this far ahead of the bookkeeper's clock
 
@@ -58,17 +63,20 @@ class Mark(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class WriterMarks:
     """
-    One writer: its committed position and the marks of its incarnations.
+    One writer: its committed position and the marks of its incarnations; of a slot the offsets of its channels, too.
 
-    Without an incarnation `seen_ms` is a time no earlier than its last commit, 0 where an earlier version pruned them.
+    The offsets are those at the position: both are forgotten together. Without an incarnation `seen_ms` is a time no
+    earlier than its last commit, 0 where an earlier version pruned them.
     """
 
     position: bytes | None = None
     incarnations: Mapping[str, Mark] = field(default_factory=dict)
     seen_ms: int = 0
+    offsets: Offsets = field(default_factory=dict)
 
 
 NO_MARK = Mark()
+NO_OFFSETS: Mapping[str, Offsets] = {}
 _UNKNOWN = WriterMarks()
 
 
@@ -117,9 +125,21 @@ class Marks:
         remade_ms = self.pruned_before_ms if holes else 0
         return self._with(name, Mark(name.sequence - 1, tuple(sorted(holes)), remade_ms=remade_ms))
 
-    def advanced(self, names: Iterable[TxlogName], positions: Mapping[str, bytes], at_ms: int) -> "Marks":
+    @property
+    def channels(self) -> int:
+        """How many channels the slots of the table have."""
+        return sum([len(known.offsets) for known in self.writers.values()])
+
+    def advanced(
+        self,
+        names: Iterable[TxlogName],
+        positions: Mapping[str, bytes],
+        at_ms: int,
+        offsets: Mapping[str, Offsets] = NO_OFFSETS,
+    ) -> "Marks":
         """
-        These marks after `names` got in; sequences passed over become holes. Raises TooManyHoles.
+        These marks after `names` got in, which reach these positions and offsets, by writer; sequences passed over
+        become holes. Raises TooManyHoles.
         """
         writers = dict(self.writers)
         touched: dict[str, dict[str, Mark]] = {}
@@ -129,7 +149,9 @@ class Marks:
                 known = touched[name.writer] = dict(self.writer(name.writer).incarnations)
             known[name.incarnation] = known.get(name.incarnation, NO_MARK).advanced(name, at_ms)
         for writer, incarnations in touched.items():
-            writers[writer] = WriterMarks(positions.get(writer, self.writer(writer).position), incarnations)
+            before = self.writer(writer)
+            reached = merged(before.offsets, offsets.get(writer, {}))
+            writers[writer] = WriterMarks(positions.get(writer, before.position), incarnations, offsets=reached)
         return replace(self, writers=writers)
 
     def seen_ms(self, writer: str) -> int:
@@ -170,7 +192,8 @@ class Marks:
             before = max([before, *(mark.seen_ms + FUTURE_MS + 1 for mark in gone.values())])
             left = {key: mark for key, mark in marks.incarnations.items() if key not in gone}
             if left or marks.position is not None:
-                writers[writer] = WriterMarks(marks.position, left, 0 if left else self.seen_ms(writer))
+                seen = 0 if left else self.seen_ms(writer)
+                writers[writer] = replace(marks, incarnations=left, seen_ms=seen)
         return replace(self, writers=writers, pruned_before_ms=before)
 
     def newest_start(self, writer: str) -> int:
@@ -179,7 +202,7 @@ class Marks:
 
     def forgotten(self, writers: Iterable[str], now_ms: int) -> "Marks":
         """
-        Without the positions of `writers`, so that the next run of each starts anew.
+        Without the positions and the offsets of `writers`, so that the next run of each starts anew.
 
         Their marks stay until they are pruned: nothing of their runs gets in twice, and no txlog of another writer is
         rejected. But marks of runs that began more than an hour from now go: on a keyed table no other run would come
@@ -191,6 +214,12 @@ class Marks:
             if incarnations := {key: mark for key, mark in known.items() if started_ms(key) <= most}:
                 left[writer] = WriterMarks(None, incarnations)
         return replace(self, writers=left)
+
+    def without_channel(self, writer: str, channel: str) -> "Marks":
+        """Without the offset of a channel of this writer; its position stays."""
+        known = self.writer(writer)
+        left = {key: offset for key, offset in known.offsets.items() if key != channel}
+        return replace(self, writers={**self.writers, writer: replace(known, offsets=left)})
 
     def opened(self, name: TxlogName, at_ms: int, named: Iterable[TxlogName] = ()) -> "Marks":
         """
@@ -223,11 +252,14 @@ class Marks:
         return self._with(name, _checked(name, Mark(last, tuple(sorted(left)), seen_ms, mark.remade_ms, forced)))
 
     def joined(self, before: "Marks") -> "Marks":
-        """With the incarnations of earlier marks that these do not know, as they were then; positions are these'."""
+        """
+        With the incarnations of earlier marks that these do not know, as they were then; positions and offsets are
+        these'.
+        """
         writers = {writer: WriterMarks(None, marks.incarnations) for writer, marks in before.writers.items()}
         for writer, marks in self.writers.items():
-            position, known = marks.position, before.writer(writer).incarnations
-            writers[writer] = WriterMarks(position, {**known, **marks.incarnations}, marks.seen_ms)
+            known = before.writer(writer).incarnations
+            writers[writer] = replace(marks, incarnations={**known, **marks.incarnations})
         return replace(self, writers=writers)
 
     def dated_back(self, at_ms: int) -> "Marks":
@@ -242,10 +274,10 @@ class Marks:
             return mark._replace(seen_ms=min(mark.seen_ms, at_ms), remade_ms=min(mark.remade_ms, at_ms + FUTURE_MS))
 
         writers = {
-            writer: WriterMarks(
-                marks.position,
-                {key: dated(mark) for key, mark in marks.incarnations.items()},
-                min(marks.seen_ms, at_ms),
+            writer: replace(
+                marks,
+                incarnations={key: dated(mark) for key, mark in marks.incarnations.items()},
+                seen_ms=min(marks.seen_ms, at_ms),
             )
             for writer, marks in self.writers.items()
         }
@@ -254,9 +286,16 @@ class Marks:
         return replace(self, writers=writers, times=times, pruned_before_ms=pruned_before_ms)
 
     def _with(self, name: TxlogName, mark: Mark) -> "Marks":
-        incarnations = {**self.writer(name.writer).incarnations, name.incarnation: mark}
-        marks = WriterMarks(self.writer(name.writer).position, incarnations)
+        before = self.writer(name.writer)
+        marks = replace(before, incarnations={**before.incarnations, name.incarnation: mark}, seen_ms=0)
         return replace(self, writers={**self.writers, name.writer: marks})
+
+
+def merged(before: Offsets, reached: Offsets) -> Offsets:
+    """
+    The offsets after a txlog that reached these: a channel that it does not name stays where it was.
+    """
+    return {**before, **reached} if reached else before
 
 
 def _checked(name: TxlogName, mark: Mark) -> Mark:
@@ -270,7 +309,8 @@ def to_json(marks: Marks) -> dict[str, Any]:
     The property's value as JSON data (docs/maintain/txlog-format.md).
     """
     return {
-        "version": 1,
+        # A program that knows version 1 alone would write the marks without the offsets: it halts at version 2.
+        "version": VERSION if marks.channels else 1,
         "folder": marks.folder,
         "snapshot": marks.snapshot,
         "pruned-before-ms": marks.pruned_before_ms,
@@ -285,6 +325,8 @@ def _writer_json(marks: WriterMarks) -> dict[str, Any]:
         data["position"] = base64.b64encode(marks.position).decode("ascii")
     if marks.seen_ms and not marks.incarnations:
         data["seen-ms"] = marks.seen_ms
+    if marks.offsets:
+        data["offsets"] = dict(sorted(marks.offsets.items()))
     return data
 
 
@@ -304,8 +346,9 @@ def from_json(data: Any) -> Marks:
     The marks in JSON data; raises MarksLost when it is not what `to_json` writes.
     """
     try:
-        if data["version"] != 1:
-            raise MarksLost(f"{PROPERTY} has version {data['version']}, this bookkeeper knows 1", hint="Upgrade it.")
+        if not 1 <= _whole(data["version"]) <= VERSION:
+            known = f"this program knows up to {VERSION}"
+            raise MarksLost(f"{PROPERTY} has version {data['version']}, {known}", hint="Upgrade it.")
         writers = {writer: _writer_from(value) for writer, value in data["writers"].items()}
         times = tuple((_whole(sequence), _whole(ms)) for sequence, ms in data.get("times", ()))
         snapshot = None if data["snapshot"] is None else _whole(data["snapshot"])
@@ -318,7 +361,9 @@ def _writer_from(data: Mapping[str, Any]) -> WriterMarks:
     position = data.get("position")
     incarnations = {key: _mark_from(mark) for key, mark in data["incarnations"].items()}
     decoded = None if position is None else base64.b64decode(position, validate=True)
-    return WriterMarks(decoded, incarnations, _whole(data.get("seen-ms", 0)))
+    offsets = dict(data.get("offsets", {}))
+    offsets_format.check(offsets)
+    return WriterMarks(decoded, incarnations, _whole(data.get("seen-ms", 0)), offsets)
 
 
 def _mark_from(data: Mapping[str, Any]) -> Mark:

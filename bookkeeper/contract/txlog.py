@@ -12,7 +12,9 @@ from typing import NamedTuple
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
+from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.offsets import Offsets
 from bookkeeper.errors import NameMismatch, NewerVersion, TxlogCorrupt
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import ADDED, DATA, EQUALITY_DELETES, DataFile, Entry, added
@@ -23,8 +25,10 @@ from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.skim import EntrySummary, skimmer_for
 from bookkeeper.stores.locations import normal_file
 
-#: the newest that is known; a txlog without deletes is version 1
-VERSION = 2
+#: the newest that is known; a txlog with offsets is version 3, another one with deletes 2, and one without them 1
+VERSION = 3
+#: the first with offsets
+WITH_OFFSETS = 3
 PREFIX = "bookkeeper."
 POSITION_BYTES = 1024
 _REQUIRED = {"version", "table-uuid", "writer", "incarnation", "sequence", "created-ms"}
@@ -34,6 +38,7 @@ _KEYS = _REQUIRED | _OPTIONAL
 _KEYS_OF = {
     1: (_REQUIRED, _KEYS),
     2: (_REQUIRED | {"entries", "deletes", "span"}, _KEYS | {"deletes", "span"}),
+    3: (_REQUIRED | {"entries", "position", "offsets"}, _KEYS | {"deletes", "span", "offsets"}),
 }
 _POSITIONS = ("position", "previous-position")
 #: data files and delete files; decoding takes a few KiB of memory for each
@@ -121,7 +126,8 @@ class Txlog:
     """
     A txlog whose every record is proven. `partition` is the layout of its tuples: (field id, Avro type) per field.
 
-    Of version 2 it has `deletes`, the relative sequence number of each data file, and how many it takes: its span.
+    With deletes it has `deletes`, the relative sequence number of each data file, and how many it takes: its span. With
+    `offsets` it is of version 3, and may name no file at all: its slot read on, and there were no rows.
     """
 
     name: TxlogName
@@ -136,6 +142,7 @@ class Txlog:
     span: int = 1
     numbers: tuple[int, ...] = field(default=(), repr=False)
     deletes: DeleteEntries | None = None
+    offsets: Offsets = field(default_factory=dict)
     #: its records, skimmed: what a commit needs to know of each data file
     rows: tuple[EntrySummary, ...] = field(init=False, repr=False)
     #: rows in all its data files, and bytes of them
@@ -192,11 +199,14 @@ class Envelope:
     created_ms: int
     position: bytes | None = None
     previous_position: bytes | None = None
+    #: what each of these channels has reached; only with a position
+    offsets: Offsets = field(default_factory=dict)
 
 
 def encode(envelope: Envelope, schema: Schema, spec: PartitionSpec, files: Iterable[DataFile]) -> bytes:
     """
-    The bytes to publish under `envelope.name`; raises ValueError when a position is longer than 1 KiB.
+    The bytes to publish under `envelope.name`; raises ValueError when a position is longer than 1 KiB, or when offsets
+    are not allowed so.
     """
     entries = [added(file) for file in files]
     return manifest.encode(_meta(envelope, 1, schema, spec, len(entries)), entries)
@@ -213,9 +223,9 @@ def encode_steps(
     span: int,
 ) -> bytes:
     """
-    The bytes of version 2, for data files and equality-delete files by `key_ids`.
+    The bytes of version 2 (3 with offsets), for data files and equality-delete files by `key_ids`.
 
-    Raises ValueError when a position is longer than 1 KiB, or the relative numbers do not fit the span.
+    Raises ValueError like `encode`, and when the relative numbers do not fit the span.
     """
     check_numbers([item.number for item in data], [item.number for item in deletes], span)
     ids = tuple(key_ids)
@@ -242,7 +252,7 @@ def check_numbers(data: Sequence[int | None], deletes: Sequence[int | None], spa
 
 def _meta(envelope: Envelope, version: int, schema: Schema, spec: PartitionSpec, entries: int) -> dict[str, bytes]:
     own = {
-        "version": str(version).encode(),
+        "version": str(WITH_OFFSETS if envelope.offsets else version).encode(),
         "table-uuid": envelope.table_uuid.encode(),
         "writer": envelope.name.writer.encode(),
         "incarnation": envelope.name.incarnation.encode(),
@@ -251,6 +261,10 @@ def _meta(envelope: Envelope, version: int, schema: Schema, spec: PartitionSpec,
         "entries": str(entries).encode(),
     }
     own |= _positions(envelope)
+    if envelope.offsets:
+        if envelope.position is None:
+            raise ValueError("offsets without a position: which of two runs goes on would not be known")
+        own["offsets"] = offsets_format.encode(envelope.offsets)
     return manifest.header(schema, spec) | {PREFIX + key: value for key, value in own.items()}
 
 
@@ -286,11 +300,13 @@ def decode(name: TxlogName, data: bytes, most_bytes: int, column: int | None = N
     )
     if "deletes" in own:
         _add_deletes(found, own, most_bytes)
+    if "offsets" in own:
+        found.offsets = offsets_format.decode(own["offsets"])
     return found
 
 
 def _add_deletes(txlog: Txlog, own: Mapping[str, bytes], most_bytes: int) -> None:
-    """What version 2 has beside version 1; both manifests together keep the bounds of one."""
+    """What a txlog with deletes has beside others; both manifests together keep the bounds of one."""
     left = most_bytes - sum([len(block.payload) for block in txlog.body.blocks])
     txlog.deletes = _deletes(own["deletes"], txlog.schema_id, left, MOST_ENTRIES - len(txlog.rows))
     txlog.span = number(own, "span")
@@ -356,6 +372,8 @@ def _check_keys(own: Mapping[str, bytes]) -> None:
         raise TxlogCorrupt(f"unknown header key {PREFIX}{min(unknown)[:60]}")
     if lacking := required - own.keys():
         raise TxlogCorrupt(f"the header lacks {', '.join(PREFIX + key for key in sorted(lacking))}")
+    if ("deletes" in own) != ("span" in own):
+        raise TxlogCorrupt(f"the header has only one of {PREFIX}deletes and {PREFIX}span")
 
 
 def _version(own: Mapping[str, bytes]) -> int:

@@ -56,7 +56,8 @@ class Beginning(Generic[K]):
         header = avro.read_keys(Cursor(data, at), dict(self.meta), self.left)
         keys = [*header.meta][len(self.meta) :]
         usual = len(keys) == self.left <= _ENDING_KEYS and sum(map(len, keys)) <= _ENDING_BYTES
-        if usual and len(self.endings) < _MOST_ENDINGS:
+        known = any(ending.keys == keys for ending, _ in self.endings)  # its values are longer than an expression takes
+        if usual and not known and len(self.endings) < _MOST_ENDINGS:
             self.endings.append((Ending(keys), common(self.meta, keys)))
         return header
 

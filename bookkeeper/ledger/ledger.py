@@ -95,7 +95,8 @@ class Ledger:
 
         Where a txlog has delete files, a `delete` snapshot adds them before the `append`. Both are in the one commit,
         so a crash leaves both or neither; never one `overwrite`, at which streams stop. With delete files and no data
-        file it is the `delete` snapshot alone: streams pass over it as over retention's.
+        file it is the `delete` snapshot alone: streams pass over it as over retention's. Txlogs without any file have
+        offsets alone: where the batch has no other, it is an empty `replace` snapshot, never an empty append.
 
         `beside` is done at once with the writes, and the commit waits for it too: what it raises ends the attempt.
         Raises Retry; then the outcome is unknown: load again, read the marks, build a new attempt.
@@ -119,10 +120,13 @@ class Ledger:
         if has_deletes(txlogs):
             self._add_upserts(commit, txlogs, names)
             return
-        new = commit.snapshot()
-        written = new.add(groups, summary.append_counts([row for txlog in txlogs for row in txlog.rows]))
+        new, with_rows = commit.snapshot(), [group for group in groups if has_data(group.txlogs)]
+        if not with_rows:
+            new.label(Operation.REPLACE, summary.txlog_names(names) | summary.reason("offsets"))
+            return
+        written = new.add(with_rows, summary.append_counts([row for txlog in txlogs for row in txlog.rows]))
         new.label(Operation.APPEND, summary.txlog_names(names))
-        for group, manifest in zip(groups, written, strict=True):
+        for group, manifest in zip(with_rows, written, strict=True):
             self._remember(group, manifest)
 
     def _remember(self, group: TxlogGroup, manifest: ListedManifest) -> None:

@@ -11,6 +11,7 @@ from pyiceberg.table.sorting import SortOrder
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import millis
+from bookkeeper.contract import txlog
 from bookkeeper.contract.card import Card
 from bookkeeper.contract.column_requests import ADD, WIDEN
 from bookkeeper.contract.file_names import STRICT
@@ -52,6 +53,7 @@ def card_of(view: View, settings: Table, folder: str, file_names: str) -> Card:
         upserts={} if keyed is None else to_json(keyed),
         evolve={change: True for change in (ADD, WIDEN) if getattr(settings.evolve, change)},
         file_names=file_names if settings.file_names is None else settings.file_names,
+        txlog_versions=tuple(range(1, txlog.VERSION + 1)),
     )
 
 

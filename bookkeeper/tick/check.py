@@ -159,7 +159,7 @@ def check(txlog: Txlog, rules: Rules, now_ms: int) -> str | None:
         )
     if txlog.position is None and txlog.previous_position is not None:
         raise EntryInvalid("previous-position without position")
-    if not txlog.rows and txlog.deletes is None:
+    if not txlog.rows and txlog.deletes is None and not txlog.offsets:
         raise EntryInvalid("it names no data file")
     check_added(txlog, enumerate(txlog.paths), rules)
     if txlog.deletes is not None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from bookkeeper.contract.committed_txlogs import MOST_HOLES, NO_MARK, Mark, Marks
+from bookkeeper.contract.committed_txlogs import MOST_HOLES, NO_MARK, Mark, Marks, merged
 from bookkeeper.contract.names import IncarnationKey, TxlogName
+from bookkeeper.contract.offsets import Offsets
 from bookkeeper.contract.txlog import MOST_BYTES, Txlog
 from bookkeeper.contract.txlog_folder import Found
 from bookkeeper.errors import (
@@ -62,6 +63,8 @@ class Batch:
     before: Marks
     txlogs: list[Txlog] = field(default_factory=list)
     positions: dict[str, bytes] = field(default_factory=dict)
+    #: by slot, what its channels reach: merged, never compared
+    offsets: dict[str, Offsets] = field(default_factory=dict)
     #: rejected because of what is in the table: only true for marks read after the listing
     rejected: dict[TxlogName, Reject] = field(default_factory=dict)
     held: dict[TxlogName, Hold] = field(default_factory=dict)
@@ -256,6 +259,8 @@ class _Planner:
         self.batch.begins = self.batch.begins or (order is not None and order.begins(name))
         if txlog.position is not None:
             self.batch.positions[name.writer] = txlog.position
+        if txlog.offsets:
+            self.batch.offsets[name.writer] = merged(self.batch.offsets.get(name.writer, {}), txlog.offsets)
 
     def _check_age(self, txlog: Txlog) -> None:
         name, key = txlog.name, txlog.name.incarnation_key

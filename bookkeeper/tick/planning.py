@@ -55,7 +55,7 @@ class Planning:
     def marks(self, attempt: Attempt, now: datetime, at: datetime) -> Marks:
         """The marks after the batch, in a commit that is stamped `at`."""
         batch, metadata = attempt.batch, attempt.view.metadata
-        marks = batch.before.advanced(batch.names, batch.positions, epoch_ms(at))
+        marks = batch.before.advanced(batch.names, batch.positions, epoch_ms(at), batch.offsets)
         marks = self.prune.pruned(marks, now, keyed_of(metadata) is not None)
         number = committed_number(metadata.last_sequence_number, batch.txlogs)
         return with_commit_time(marks, number, self.settings.retention, at)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from bookkeeper.contract.names import TxlogName
 from tests.support.desk import Desk
 from tests.support.lake import Lake, Saved, Writes
+from tests.support.slots import Slot
 from tests.support.upserts import keyed_card
 
 RUN = TxlogName("ingest-7", "0199c0de-0000-7000-8000-000000000001", 0)
@@ -35,6 +36,7 @@ class Sandbox:
         self.writer = Writes(self.lake)
         self.writer.name = RUN
         self.writer.goes_on(b"1", *"abcdef")
+        Slot(self.lake, "orders-03").reaches("g", **{"orders/17": "4711"})
         self.lake.tick()
         Writes(self.lake, "w2").publish("pending")
         (root / "bookkeeper.toml").write_text(CONFIG.format(root=root))

@@ -12,6 +12,7 @@ from bookkeeper.errors import ColumnRefused
 from tests.support.compactor import base_of, encoded, live, published
 from tests.support.forge import with_header
 from tests.support.lake import Lake, Writes
+from tests.support.slots import Slot
 
 
 def test_pending_lists_what_is_published_oldest_first(lake: Lake, writer: Writes, run, asked) -> None:
@@ -83,6 +84,13 @@ def test_show_says_what_a_txlog_holds_and_whether_it_fits(lake: Lake, writer: Wr
     assert [file["rows"] for file in shown["files"]] == [2]
     assert re.fullmatch(r"timestamp_day=\d{4}-\d\d-\d\d", shown["files"][0]["partition"])  # no days since 1970
     assert "fits the table" in run("show", str(name)).stdout
+
+
+def test_show_says_what_the_channels_of_a_slot_reach(lake: Lake, run, asked) -> None:
+    name = Slot(lake).reaches(p0="7", p1="3")
+    shown = asked("show", str(name))
+    assert (shown["verdict"], shown["offsets"], shown["rows"]) == ("fits the table", {"p0": "7", "p1": "3"}, 0)
+    assert "p0" in run("show", str(name)).stdout
 
 
 def test_show_says_that_a_file_of_a_txlog_is_gone_and_when_it_was_made(lake: Lake, writer: Writes, asked) -> None:

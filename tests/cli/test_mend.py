@@ -1,9 +1,11 @@
 """Commands by which a person decides: each does its one thing, once, and refuses what could double or lose rows."""
 
+import json
 from datetime import timedelta
 
 from bookkeeper.contract.txlog_folder import Folder
 from tests.support.lake import Lake, Writes
+from tests.support.slots import Slot, offsets_of
 
 
 def test_once_commits_what_is_pending_and_says_so(lake: Lake, writer: Writes, asked) -> None:
@@ -80,6 +82,18 @@ def test_forget_drops_a_writers_position_in_a_commit_of_its_own(lake: Lake, writ
     assert lake.view().marks.writer("w1").position is None
     assert lake.operations() == ["append", "replace"]
     assert run("forget", "unknown").exit_code == 1
+
+
+def test_forget_takes_one_channel_of_a_slot(lake: Lake, run) -> None:
+    Slot(lake).reaches("a", p0="7", p1="3")
+    lake.tick()
+    listed = json.loads(run("writers", "--json").stdout)
+    assert [(row["writer"], row["channels"]) for row in listed] == [("slot-00", 2)]
+    assert run("forget", "slot-00", "--channel", "p0").exit_code == 0
+    assert offsets_of(lake) == {"p1": "3"}
+    assert run("forget", "slot-00", "--channel", "p0").exit_code == 1
+    assert run("forget", "--channel", "p1", "--idle", "30d").exit_code == 2
+    assert run("forget", "slot-00", "other", "--channel", "p1").exit_code == 2
 
 
 def test_accept_rollback_goes_on_without_the_abandoned_rows(lake: Lake, writer: Writes, run) -> None:

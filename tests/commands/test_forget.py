@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.commands.forget import Forgetting, forget, reason
+from bookkeeper.commands.forget import Forgetting, forget, forget_channel, reason
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.errors import NotPossible
 from tests.support.enumerated import crash_points, crashed, recorded
@@ -14,6 +14,7 @@ from tests.support.faults import Faults
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.keyed_rows import state
 from tests.support.lake import Lake, Writes
+from tests.support.slots import Slot, offsets_of
 
 MONTH = timedelta(days=30)
 
@@ -166,3 +167,62 @@ def test_the_next_run_of_a_forgotten_writer_of_a_keyed_table_gets_in(tmp_path: P
         anew.publish_steps(Step(upserts={1: value}))
     lake.drain()
     assert (state(lake), lake.rejected()) == ({1: "b"}, {})
+
+
+def slots(lake: Lake) -> Slot:
+    slot = Slot(lake)
+    slot.reaches("a", p0="7", p1="3")
+    Writes(lake, "slot-x").goes_on(b"1", "b")
+    lake.tick()
+    return slot
+
+
+def without(lake: Lake, channel: str, writer: str = "slot-00") -> None:
+    left = forget_channel(lake.view().marks, lake.folder, lake.settings, writer, channel)
+    lake.book().publisher.record(lake.view(), left, f"forget {channel}")
+
+
+def test_a_channel_is_forgotten_and_its_slot_goes_on(lake: Lake) -> None:
+    slot = slots(lake)
+    without(lake, "p0")
+    assert offsets_of(lake) == {"p1": "3"} and lake.operations()[-1] == "replace"
+    slot.reaches("c", p1="4")
+    lake.tick()
+    assert (offsets_of(lake), lake.keys()) == ({"p1": "4"}, ["a", "b", "c"])
+
+
+def test_a_channel_that_a_pending_or_rejected_txlog_names_is_not_forgotten(lake: Lake) -> None:
+    slot = slots(lake)
+    slot.publish("bad", position=b"x", previous_position=slot.position, offsets={"p1": "4"}, table_uuid="another")
+    with pytest.raises(NotPossible, match=r"pending/slot-00.* names p1"):
+        without(lake, "p1")
+    lake.tick()
+    with pytest.raises(NotPossible, match=r"rejected/slot-00.* names p1"):
+        without(lake, "p1")
+    without(lake, "p0")
+    assert offsets_of(lake) == {"p1": "3"}
+
+
+def test_a_txlog_of_its_slot_that_cannot_be_read_keeps_a_channel(lake: Lake) -> None:
+    slot = slots(lake)
+    lake.put(f"pending/{slot.name.at(9)}", b"no Avro")
+    with pytest.raises(NotPossible, match="may name p0"):
+        without(lake, "p0")
+
+
+def test_what_is_no_channel_is_not_forgotten(lake: Lake) -> None:
+    slots(lake)
+    for writer, channel in (("slot-00", "p9"), ("slot-x", "p0"), ("unknown", "p0")):
+        with pytest.raises(NotPossible):
+            without(lake, channel, writer)
+    assert offsets_of(lake) == {"p0": "7", "p1": "3"}
+
+
+def test_a_slot_is_forgotten_only_by_its_name(lake: Lake) -> None:
+    """By a pattern or by age others are meant: it would read all of its channels again."""
+    slots(lake)
+    lake.clock.move(days=60)
+    assert asked(lake, "slot-*").forgotten == ["slot-x"]
+    assert "2 channels" in asked(lake, idle=MONTH).kept["slot-00"]
+    assert done(lake, "slot-00") == ["slot-00"]
+    assert offsets_of(lake) == {} and lake.view().marks.writer("slot-00").position is None

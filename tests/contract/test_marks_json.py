@@ -29,6 +29,21 @@ def test_marks_are_written_as_documented(first: TxlogName) -> None:
     }
 
 
+def test_marks_with_offsets_are_version_2_and_without_them_version_1_byte_for_byte(first: TxlogName) -> None:
+    before = Marks("0199", 7, 5).advanced([first], {"w1": b"1"}, T0)
+    marks = before.advanced([first.at(2)], {"w1": b"2"}, T0, {"w1": {"b/1": "9", "a/0": "7"}})
+    written = json.loads(dumps(marks))
+    assert written["version"] == 2
+    assert written["writers"]["w1"] == {
+        "incarnations": {first.incarnation: {"last": 2, "seen-ms": T0}},
+        "position": "Mg==",
+        "offsets": {"a/0": "7", "b/1": "9"},
+    }
+    assert loads(dumps(marks)) == marks
+    without = marks.without_channel("w1", "a/0").without_channel("w1", "b/1")
+    assert dumps(without) == dumps(before.advanced([first.at(2)], {"w1": b"2"}, T0))
+
+
 def test_equal_marks_are_written_as_equal_text(first: TxlogName) -> None:
     other = TxlogName("a", first.incarnation, 1)
     one, two = (Marks("f").advanced(order, {}, T0) for order in ([first, other], [other, first]))
@@ -47,7 +62,9 @@ BAD = [
     *(
         json.dumps(GOOD | change)
         for change in (
-            {"version": 2},
+            {"version": 3},
+            {"version": 0},
+            {"version": 1.0},
             {"version": "1"},
             {"folder": 1},
             {"snapshot": "1"},
@@ -61,6 +78,10 @@ BAD = [
             {"writers": {"w": {"incarnations": {"i": {"last": 3, "seen-ms": 9, "holes": ["2"]}}}}},
             {"writers": {"w": {"incarnations": {}, "position": "%"}}},
             {"writers": {"w": {"incarnations": {}, "position": 5}}},
+            {"writers": {"w": {"incarnations": {}, "offsets": {"a b": "1"}}}},
+            {"writers": {"w": {"incarnations": {}, "offsets": {"a": 1}}}},
+            {"writers": {"w": {"incarnations": {}, "offsets": {"a": ""}}}},
+            {"writers": {"w": {"incarnations": {}, "offsets": ["a"]}}},
             {"times": [[1]]},
             {"times": [["1", 2]]},
         )

@@ -110,6 +110,16 @@ def test_many_or_long_keys_are_not_learned() -> None:
     assert [known.endings for known in headers.known.values()] == [[], []]
 
 
+def test_long_values_of_the_same_keys_take_the_place_of_one_ending() -> None:
+    """Or txlogs with offsets would leave none to be learned for those of other writers."""
+    headers = Headers("own.", nothing)
+    for value in (b"1", b"x" * 500, b"y" * 500, b"z" * 500, b"1"):
+        data = avro.encode({"schema": b"s" * 500, "own.number": b"1", "own.offsets": value}, [])
+        for _ in range(2):
+            assert headers.read(data) == avro.read_header(data)
+    assert [len(known.endings) for known in headers.known.values()] == [1]
+
+
 def header_bytes(pairs: list[tuple[str, bytes]], end: bytes) -> bytes:
     return avro.MAGIC + encode_long(len(pairs)) + pairs_bytes(pairs) + end
 

@@ -88,7 +88,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Steps:
-    """What a golden file of version 2 is made from."""
+    """What a golden file with deletes is made from."""
 
     envelope: Envelope
     spec: PartitionSpec
@@ -224,6 +224,22 @@ OURS: dict[str, Content | Steps] = {
     "deletes-only": Steps(
         _envelope(10), PartitionSpec(spec_id=0), (), PartitionSpec(spec_id=0), (StepFile(_deleted(1, 9), 1),), 2
     ),
+    "offsets": Content(
+        _envelope(11, position=b"12", previous_position=b"11", offsets={"orders/1": "4711/3", "orders/0": "42/3"}),
+        EVENTS,
+        BY_DAY,
+        (_event(1, DAY),),
+    ),
+    # Read on over what left no rows, at the start of the source.
+    "offsets-only": Content(_envelope(12, position=b"1", offsets={"orders/0": "43/3"}), EVENTS, BY_DAY, ()),
+    "offsets-and-deletes": Steps(
+        _envelope(13, position=b"2", previous_position=b"1", offsets={"customers/0": "9"}),
+        PartitionSpec(spec_id=0),
+        (StepFile(_customers(1, 100), 1),),
+        PartitionSpec(spec_id=0),
+        (StepFile(_deleted(4, 100), 1),),
+        2,
+    ),
 }
 
 
@@ -294,6 +310,8 @@ def described(txlog: Txlog, header: dict[str, Any]) -> dict[str, Any]:
                 "entries": [plain(asdict(entry)) for entry in txlog.deletes.entries],
             },
         }
+    if txlog.offsets:
+        data["offsets"] = dict(txlog.offsets)
     digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
     return data | {"sha256 of all": digest} if len(entries) > WHOLE else data
 

@@ -85,7 +85,7 @@ class KeyedWorld:
     def __post_init__(self) -> None:
         self.dice = Random(f"{self.layout} {self.seed}")
         self.catch_up()
-        made = [(True, "last"), (True, "all"), (False, "last")]
+        made = [(True, "last"), (True, "all", True), (False, "last")]
         self.sources = [
             Source(self.lake, f"s{rest}", rest, len(made), Random(f"{self.seed} {rest}"), *how)
             for rest, how in enumerate(made)

@@ -24,6 +24,7 @@ from tests.support.lake import Lake
 from writers.writer import Writer
 
 Row = tuple[str | None, datetime]
+CHANNEL = "operations"
 State = dict[int, Row]
 
 
@@ -60,6 +61,8 @@ class Source:
     dice: Random
     positions: bool = True
     keep: str = "last"
+    #: its position is an offset: it is a slot with one channel
+    slot: bool = False
     ops: list[Op] = field(default_factory=list)
     #: how many operations of `ops` were read, and what they make of the keys
     read: int = 0
@@ -126,7 +129,8 @@ class Source:
         name = TxlogName(self.name, self.writer.incarnation, self.sequence + 1)
         if not self.positions:
             self.published[name] = taken
-        if self.writer.publish(b"%d" % self.read if self.positions else None) is not None:
+        position = b"%d" % self.read if self.positions and not self.slot else None
+        if self.writer.publish(position, {CHANNEL: str(self.read)} if self.slot else None) is not None:
             self.sequence += 1
         else:  # nothing but rolls
             self.published.pop(name, None)
@@ -150,29 +154,33 @@ class Source:
             at_once=in_turn(lambda count: self.dice.sample(range(count), count)),
             keep=self.keep,
         )
-        if self.positions:
+        if self.slot:
+            self.read = int(self.writer.offsets.get(CHANNEL, "0"))
+        elif self.positions:
             self.read = int(self.writer.position or b"0")
 
     def _apply(self, writer: Writer, op: Op) -> None:
         key = pa.table({"id": pa.array([op.key], pa.int64())})
+        offsets: dict[str, str] | None = {} if self.slot else None  # they come with the publish
         if op.kind == "roll":
             writer.roll()
         elif op.kind == "delete":
-            writer.delete(key)
+            writer.delete(key, offsets=offsets)
         elif op.kind == "change":
             assert op.row is not None
             both = rows([(op.key, ("superseded", op.row[1])), (op.key, op.row)])
-            writer.change(both, pa.array([True, False]))
+            writer.change(both, pa.array([True, False]), offsets=offsets)
         else:
             assert op.row is not None
-            {"write": writer.write, "upsert": writer.upsert}[op.kind](rows([(op.key, op.row)]))
+            {"write": writer.write, "upsert": writer.upsert}[op.kind](rows([(op.key, op.row)]), offsets=offsets)
 
     # what the table must show of it
 
     def sync(self, marks: Marks) -> None:
         """Replays what has come into the table since the last time."""
         if self.positions:
-            reached = int(marks.writer(self.name).position or b"0")
+            known = marks.writer(self.name)
+            reached = int(known.offsets.get(CHANNEL, "0") if self.slot else known.position or b"0")
             assert reached >= self.done, f"the position of {self.name} went back"
             self._replay(self.op(number) for number in range(self.done, reached))
             self.done = reached

@@ -89,10 +89,10 @@ def an_unknown_outcome_is_forgotten(rightly: Any, publisher: Any) -> None:
     Fails(f"{OUTCOMES}test_a_publish_with_an_unknown_outcome_leaves_its_data_files_where_they_are"),
 )
 @breaks("writers.writer.Writer.publish")
-def files_of_a_failed_publish_are_deleted(rightly: Any, writer: Any, position: Any = None) -> Any:
+def files_of_a_failed_publish_are_deleted(rightly: Any, writer: Any, position: Any = None, offsets: Any = None) -> Any:
     """After a publish with an unknown outcome its data files are deleted."""
     try:
-        return rightly(writer, position)
+        return rightly(writer, position, offsets)
     except UnknownOutcome:
         writer._cards.store.delete_many([item.key for item in writer._files._finished])
         raise
@@ -166,6 +166,7 @@ def one_incarnation_for_all_runs(rightly: Any, at_ms: int, random: bytes) -> str
     "A starting writer lists pending/ first and reads marks.json second.",
     Modelled("WriterListsFirst"),
     Fails(f"{POSITIONS}test_a_commit_between_listing_and_reading_is_seen_in_the_marks"),
+    Fails("tests/writers/test_offsets.py::test_offsets_are_read_from_pending_first_and_from_the_marks_second"),
 )
 @breaks("writers.writer.resume")
 def marks_before_the_listing(rightly: Any, folder: Folder, card: Any, writer: str, now_ms: int) -> Any:

@@ -34,7 +34,8 @@ WEIGHTS = {
 }
 #: the same, of keyed worlds only
 KEYED_WEIGHTS = {"mixed-1": 9, "mixed-1b": 2, "deleter": 0.7}
-#: of worlds with leases, and of those where the storage notifies
+#: of worlds with a slot, with leases, and of those where the storage notifies
+SLOT_WEIGHTS = {"slot-1": 7, "slot-1b": 3}
 LEASE_WEIGHTS = {"lease-book-1": 20, "lease-book-2": 12}
 NOTIFY_WEIGHTS = {"queue-book-1": 18, "queue-book-2": 12}
 #: how often at least they do the whole of what they do, and after how many calls they are left otherwise
@@ -64,6 +65,8 @@ def weights_of(seed: int) -> dict[str, float]:
     """The actors of the world of this seed, and how often each is taken."""
     traits = traits_of(seed)
     taken: dict[str, float] = WEIGHTS | KEYED_WEIGHTS if is_keyed(seed) else WEIGHTS
+    if traits.slots:
+        taken = taken | SLOT_WEIGHTS
     if traits.leases:
         taken = taken | LEASE_WEIGHTS
     return taken | NOTIFY_WEIGHTS if traits.discover == NOTIFY else taken

@@ -43,7 +43,7 @@ def started_ms(incarnation: str) -> int:
 
 
 class Txlog(NamedTuple):
-    """A txlog: the data files and the delete files that it names, and the positions of its source."""
+    """A txlog: the data files and the delete files that it names, the positions of its source, and its offsets."""
 
     name: Name
     created_ms: int
@@ -52,6 +52,7 @@ class Txlog(NamedTuple):
     rows: int
     position: bytes | None
     previous: bytes | None
+    offsets: Mapping[str, str] = {}
 
 
 def txlog(data: bytes) -> Txlog:
@@ -68,6 +69,7 @@ def txlog(data: bytes) -> Txlog:
         sum(file["record_count"] for file in files),
         own.get("position"),
         own.get("previous-position"),
+        json.loads(own.get("offsets", b"{}")),
     )
 
 
@@ -98,13 +100,14 @@ class Mark(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """The marks of a table: of each writer its position and the marks of its runs."""
+    """The marks of a table: of each writer its position, the offsets of its channels, and the marks of its runs."""
 
     folder: str
     snapshot: int | None
     pruned_before_ms: int
     positions: Mapping[str, bytes]
     runs: Mapping[tuple[str, str], Mark]
+    offsets: Mapping[str, Mapping[str, str]]
 
     def has(self, name: Name) -> bool:
         """Whether they say that this txlog is in."""
@@ -118,8 +121,9 @@ def marks(text: str | bytes) -> Marks:
 
 
 def _marks(raw: Mapping[str, Any]) -> Marks:
-    assert raw["version"] == 1
     writers = raw["writers"].items()
+    offsets = {name: writer["offsets"] for name, writer in writers if "offsets" in writer}
+    assert raw["version"] == (2 if offsets else 1)
     return Marks(
         raw["folder"],
         raw["snapshot"],
@@ -130,6 +134,7 @@ def _marks(raw: Mapping[str, Any]) -> Marks:
             for name, writer in writers
             for run, mark in writer["incarnations"].items()
         },
+        offsets,
     )
 
 

@@ -85,16 +85,21 @@ class MarksRules:
                 yield text, txlog
 
     def _positions(self, before: Marks, after: Marks, came: Iterable[Txlog]) -> None:
-        """The position of a writer moves from txlog to txlog, and never otherwise."""
+        """The position of a writer and its offsets move from txlog to txlog, and never otherwise."""
         reached, left = dict(before.positions), [txlog for txlog in came if txlog.position is not None]
+        offsets = {writer: dict(known) for writer, known in before.offsets.items()}
         while txlog := next((item for item in left if item.previous == reached.get(item.name.writer)), None):
             assert txlog.position is not None
             reached[txlog.name.writer] = txlog.position
+            if txlog.offsets:
+                offsets.setdefault(txlog.name.writer, {}).update(txlog.offsets)
             left.remove(txlog)
         if left:
             raise Wrong(f"{left[0].name} goes on from {left[0].previous!r}, and {reached} was committed")
         if after.positions != reached:
             raise Wrong(f"the marks have the positions {after.positions}, and the txlogs reach {reached}")
+        if after.offsets != offsets:
+            raise Wrong(f"the marks have the offsets {after.offsets}, and the txlogs reach {offsets}")
 
     def _summaries(self, new: Sequence[Snapshot], came: Sequence[Name]) -> None:
         """The snapshots of a commit name the txlogs that it holds, and each other."""

@@ -171,6 +171,7 @@ class Quiet:
         if writes:
             yield from (("plain-1", 1), ("chain-1", 1), ("plain-2", 1))
             yield from (("mixed-1", 1),) if traits.keyed else ()
+            yield from (("slot-1", 1),) if traits.slots else ()
         yield from self._ticks()
         yield from (("compactor-1", 1), ("reaper", 11))
         yield from self._ticks()

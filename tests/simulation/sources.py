@@ -3,7 +3,7 @@ The writers: runs of three names, with and without positions, some of which stan
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import BookkeeperError
+from tests.simulation.account import has_row
 from tests.simulation.changes import NAME as MIXED
 from tests.simulation.changes import Change, Changes
 from tests.simulation.extra import extra_of
@@ -33,6 +34,8 @@ ROWS = pa.schema(
     ]
 )
 PLAIN, POSITIONED = ("plain-1", "plain-2"), ("chain-1",)
+#: a writer of many channels
+SLOT, CHANNELS = "slot-1", ("a", "b", "c")
 #: rows of one publish; behind as many another writer names the same files
 MOST_KEYS = 3
 #: how often rows have a column that differs from the table's in case only: it is refused
@@ -71,6 +74,8 @@ class Sources:
                 self._add_writer(actor, name, self._publish)
         for name in ("chain-1", "chain-1b"):
             self._add_writer(name, "chain-1", self._continue)
+        for actor in (SLOT, f"{SLOT}b") if self.traits.slots else ():
+            self._add_writer(actor, SLOT, self._read_channels)
         self.changes = Changes(cast("World", self))
         for actor in (MIXED, f"{MIXED}b") if self.keyed else ():
             self._add_writer(actor, MIXED, self.changes.publish)
@@ -123,7 +128,7 @@ class Sources:
         ]
         return pa.table(columns, schema=ROWS)
 
-    def _write(self, writer: Writer, keys: Sequence[str]) -> None:
+    def _write(self, writer: Writer, keys: Sequence[str], offsets: Mapping[str, str] | None = None) -> None:
         rows = self.rows(keys)
         for name in {extra[0]: None for key in keys if self.traits.columns and (extra := extra_of(key))}:
             extra = [extra_of(key) for key in keys]
@@ -131,9 +136,9 @@ class Sources:
             rows = rows.append_column(name, pa.array(values, pa.string()))
             self.counts["rows with another column"] += 1
         if self.keyed:
-            writer.upsert(rows)
+            writer.upsert(rows, offsets=offsets)
         else:
-            writer.write(rows)
+            writer.write(rows, offsets=offsets)
 
     def _publish(self, run: Run, dice: Random) -> None:
         """Rows without positions: each is sent once, and counts when its publish was confirmed."""
@@ -162,6 +167,24 @@ class Sources:
             self._write(writer, [f"{run.name}-{at + number}" for number in range(1, count + 1)])
             writer.publish(position=b"%d" % (at + count))
             self.counts["rows chained"] += count
+        except BookkeeperError:
+            run.writer = None
+            raise
+
+    def _read_channels(self, run: Run, dice: Random) -> None:
+        """Rows of some channels of a slot: each run goes on where the offsets of its chain say; some have no row."""
+        try:
+            writer = self.open_writer(run)
+            keys, reached = list[str](), dict[str, str]()
+            for channel in dice.sample(CHANNELS, dice.randint(1, 2)):
+                at = int(writer.offsets.get(channel, "0"))
+                numbers = range(at + 1, at + dice.randint(1, 3) + 1)
+                keys += [f"{run.name}.{channel}-{number}" for number in numbers if has_row(number)]
+                reached[channel] = str(numbers[-1])
+            if keys:
+                self._write(writer, keys, reached)
+            name = writer.publish(offsets=reached)
+            self.counts["rows of channels" if keys else "offsets that wait" if name is None else "offsets alone"] += 1
         except BookkeeperError:
             run.writer = None
             raise

@@ -13,9 +13,9 @@ from tests.simulation.play import play, shrink
 from tests.simulation.schedule import Event
 from tests.simulation.world import World
 
-#: seeds, and how many events of each: the first world is keyed, the third one is rolled back, the last one is keyed and
-#: has shadow rows and partitions
-SEEDS = {7: 150, 8: 150, 15: 150, 13: 150}
+#: seeds, and how many events of each: the first world is keyed, the third one is rolled back, the fourth one is keyed
+#: and has shadow rows and partitions, the last one has a slot
+SEEDS = {7: 150, 8: 150, 15: 150, 13: 150, 89: 150}
 #: shrunk runs that once failed: what was wrong, the world's seed, and the events
 FAILED = {
     "rows are committed between the first listing of a group that begins at the end, and its registration": (

@@ -13,6 +13,8 @@ LIST, PROBE, NOTIFY = "list", "probe", "notify"
 SQL, PARQUET, FOLDER = "sql", "parquet", "folder"
 #: a table's own limit, and one at which writers must wait
 PENDING_LIMIT, SMALL_LIMIT = 1000, 3
+#: the last seed of the worlds without a slot
+FIRST = 20
 
 
 class Traits(NamedTuple):
@@ -40,6 +42,8 @@ class Traits(NamedTuple):
     place: str = SQL
     #: the two consumers are members of a group; else two runs of one
     group: bool = False
+    #: a writer of many channels is at work
+    slots: bool = False
 
     @property
     def plain(self) -> "Traits":
@@ -71,4 +75,6 @@ def traits_of(seed: int) -> Traits:
         pending_limit=SMALL_LIMIT if dice.random() < 0.25 else PENDING_LIMIT,
         place=dice.choices((SQL, PARQUET, FOLDER), (3, 2, 1))[0],
         group=dice.random() < 0.35,
+        # Tests know the first worlds by their seeds, for what happens there.
+        slots=seed > FIRST and dice.random() < 0.3,
     )

@@ -212,7 +212,7 @@ class Ledger:
 
     def _commit(self, item: Txlog) -> None:
         positions: Mapping[str, bytes] = {} if item.position is None else {item.name.writer: item.position}
-        self.marks = self.marks.advanced([item.name], positions, 1)
+        self.marks = self.marks.advanced([item.name], positions, 1, {item.name.writer: item.offsets})
         self.files += item.files
         self.txlogs.append(item)
         self._publish_marks(item)

@@ -18,14 +18,16 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT.partition("\n## Bare files\n")[
 
 
 def test_the_library_examples_run(local: Desk) -> None:
+    local.set_card(txlog_versions=(1, 2, 3))
     known = {"folder": f"{local.root}/_bookkeeper"}
     blocks = [block for block in BLOCKS if "sys.argv" not in block]
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         exec(block, known)
-    assert local.keys() == ["sensor-1"] * 4
+    assert local.keys() == ["sensor-1"] * 5
     exec(blocks[1], known)
-    assert local.keys() == ["sensor-1"] * 4, "the source was loaded before"
+    assert local.keys() == ["sensor-1"] * 5, "the source was loaded before"
+    assert [dict(item.offsets) for item in local.txlogs() if item.offsets] == [{"orders/0": "4711", "orders/1": "42"}]
 
 
 def test_the_recipe_for_many_processes_runs_as_a_program(local: Desk, tmp_path: Path) -> None:

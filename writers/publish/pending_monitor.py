@@ -88,8 +88,11 @@ class PendingMonitor:
         self._own = [name for name in self._own if copy is None or not copy.marks.is_in(name)]
         for name in self._own:
             if name not in found and retry(partial(self._folder.exists, name, REJECTED), self._wait):
-                why = self._folder.reason(name).get("reason", "no reason is recorded")
-                raise Fenced(f"{name} was rejected, so the chain of positions ends before it: {why}")
+                reason = self._folder.reason(name)
+                why = reason.get("reason", "no reason is recorded")
+                fenced = Fenced(f"{name} was rejected, so the chain of positions ends before it: {why}")
+                fenced.rejected = str(reason.get("error", ""))
+                raise fenced
 
     def _check_later(self, pending: Sequence[Found], copy: MarksCopy | None) -> None:
         """One writer is one order on a keyed table: what this run publishes behind a later one is rejected."""

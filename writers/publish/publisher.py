@@ -14,6 +14,7 @@ from bookkeeper.config.settings import MOST_TXLOG_BYTES
 from bookkeeper.contract import txlog
 from bookkeeper.contract.card import Card
 from bookkeeper.contract.names import TxlogName, started_ms, year_of
+from bookkeeper.contract.offsets import Offsets
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import (
@@ -61,14 +62,21 @@ class Publisher:
         if self.unknown is not None:
             raise UnknownOutcome(f"it is not known whether {self.unknown} was published")
 
-    def publish(self, spec: WriteSpec, files: NamedFiles, position: bytes | None, now_ms: int) -> TxlogName:
+    @property
+    def next_name(self) -> TxlogName:
+        """The name of the next txlog."""
+        return self._last.at(self.sequence)
+
+    def publish(
+        self, spec: WriteSpec, files: NamedFiles, position: bytes | None, now_ms: int, offsets: Offsets
+    ) -> TxlogName:
         """
         Publish one txlog of `files`; durable when it returns. Raises Fenced, UnknownOutcome.
         """
         self.check()
-        name = self._last.at(self.sequence)
+        name = self.next_name
         previous = None if position is None else self.position
-        envelope = txlog.Envelope(name, spec.card.table_uuid, now_ms, position, previous)
+        envelope = txlog.Envelope(name, spec.card.table_uuid, now_ms, position, previous, offsets)
         data = encoded(envelope, spec, files)
         # Unknown from before the create is sent until its answer is here, whatever ends this call in between.
         self.unknown = name
@@ -98,12 +106,13 @@ def encoded(envelope: txlog.Envelope, spec: WriteSpec, files: NamedFiles) -> byt
 
 class Resumed(NamedTuple):
     """
-    What a new run of a writer continues from: a position, and on a keyed table the earliest start, in ms, that orders
-    it behind every earlier run.
+    What a new run of a writer continues from: a position, of a slot the offsets there, and on a keyed table the
+    earliest start, in ms, that orders it behind every earlier run.
     """
 
     position: bytes | None
     least_ms: int
+    offsets: Offsets
 
 
 def resume(folder: Folder, card: Card, writer: str, now_ms: int) -> Resumed:
@@ -118,15 +127,17 @@ def resume(folder: Folder, card: Card, writer: str, now_ms: int) -> Resumed:
     left, names = with_positions(folder, card, sizes), sound(pending, now_ms)
     if card.keyed is not None:
         names += sound([found for found in folder.rejected() if found.name.writer == writer], now_ms)
-    copy, position, pruned = folder.marks(), None, 0
+    copy, position, pruned, offsets = folder.marks(), None, 0, dict[str, str]()
     if copy is not None and copy.table_uuid == card.table_uuid:
         left = [item for item in left if not copy.marks.is_in(item.name)]
         position, pruned = copy.marks.writer(writer).position, copy.marks.pruned_before_ms
+        offsets |= copy.marks.writer(writer).offsets
         names += [TxlogName(writer, key, mark.last) for key, mark in copy.marks.writer(writer).incarnations.items()]
     while following := next((item for item in left if item.previous_position == position), None):
         left.remove(following)
         position = following.position
-    return Resumed(position, 0 if card.keyed is None else max([pruned, *map(_behind, names)]))
+        offsets |= following.offsets
+    return Resumed(position, 0 if card.keyed is None else max([pruned, *map(_behind, names)]), offsets)
 
 
 def _behind(name: TxlogName) -> int:

@@ -5,9 +5,10 @@ What a crash leaves: nothing that a run that is not handed over does not leave. 
 both have a txlog of the same name, and the storage takes one of them: the other process gets Fenced.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from bookkeeper.contract.offsets import Offsets
 from writers.tasks.task import Task
 
 
@@ -20,3 +21,5 @@ class Handover:
     position: bytes | None
     #: the files of the task are as old as this, at most
     since: datetime
+    #: what the channels of a slot have reached there
+    offsets: Offsets = field(default_factory=dict)

@@ -54,7 +54,9 @@ class Seed:
         schema = Schema.model_validate_json(self.meta["schema"])
         fields = json.loads(self.meta["partition-spec"])
         spec = PartitionSpec.model_validate({"spec-id": self.txlog.spec_id, "fields": fields})
-        root = self.txlog.every_row[0].path.partition("/data/")[0] + "/data"
+        # A txlog of offsets alone names no path.
+        named = next((row.path for row in self.txlog.every_row), "s3://lake/demo/events/data/")
+        root = named.partition("/data/")[0] + "/data"
         specs, keyed, deletes = {spec.spec_id: spec}, None, self.txlog.deletes
         if deletes is not None:
             fields = json.loads(avro.read_header(self.meta["bookkeeper.deletes"]).meta["partition-spec"])

@@ -1,0 +1,175 @@
+"""
+Slots: offsets of many channels that come with the rows, and are never compared, lost or taken from elsewhere.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from pyiceberg.table.snapshots import Operation
+
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.offsets import Offsets
+from bookkeeper.contract.txlog import Txlog
+from bookkeeper.errors import EntryInvalid
+from bookkeeper.ledger.commit import NewSnapshot
+from tests.rules.rule import Chapter, breaks
+from tests.rules.systems import Fails, Simulated
+
+rule = Chapter()
+TICK = "tests/tick/test_offsets.py::"
+WRITER = "tests/writers/test_offsets.py::"
+CONTRACT = "tests/contract/test_offsets.py::"
+VERSION_2 = (
+    "tests/contract/test_marks_json.py::test_marks_with_offsets_are_version_2_and_without_them_version_1_byte_for_byte"
+)
+
+
+@rule(
+    "The position of a slot's txlog is compared, whatever its offsets are.",
+    Simulated(6000),
+    Fails(f"{TICK}test_offsets_are_not_compared_and_the_position_is"),
+    Fails(f"{TICK}test_a_fork_in_one_batch_leaves_the_offsets_of_one_run"),
+)
+@breaks("bookkeeper.tick.plan_batch._Planner._check_position")
+def positions_of_slots_are_not_compared(rightly: Any, planner: Any, txlog: Txlog) -> None:
+    """A txlog with offsets gets in wherever it continues from."""
+    if not txlog.offsets:
+        rightly(planner, txlog)
+
+
+@rule(
+    "The position of a slot's txlog recurs in no run: with a counter a txlog fits behind another run's.",
+    Simulated(6000),
+    Fails(f"{WRITER}test_of_two_runs_that_fork_all_of_one_is_rejected_and_its_offsets_with_it"),
+)
+@breaks("writers.publish.slot.Slot.position")
+def positions_of_slots_are_counted(rightly: Any, slot: Any, name: Any, given: Any) -> Any:
+    """The position is the number of the txlog: two runs count the same."""
+    return str(name.sequence).encode() if slot.waiting else given
+
+
+@rule(
+    "Offsets are merged: a channel that a txlog does not name stays where it was.",
+    Simulated(3000),
+    Fails(f"{TICK}test_offsets_come_with_the_rows_and_channels_that_are_not_named_stay"),
+    Fails(f"{CONTRACT}test_a_channel_that_a_txlog_does_not_name_stays_where_it_was"),
+)
+@breaks("bookkeeper.contract.committed_txlogs.merged", "bookkeeper.tick.plan_batch.merged")
+def offsets_are_replaced(rightly: Any, before: Offsets, reached: Offsets) -> Offsets:
+    """A txlog says all offsets of its slot."""
+    return reached or before
+
+
+@rule(
+    "A rejected txlog moves no offset.",
+    Fails(f"{TICK}test_a_fork_in_one_batch_leaves_the_offsets_of_one_run"),
+)
+@breaks("bookkeeper.tick.plan_batch._Planner._try")
+def rejected_offsets_are_taken(rightly: Any, planner: Any, txlog: Txlog, key: Any, mark: Any) -> None:
+    """Offsets are merged before it is known whether their txlog gets in."""
+    rightly(planner, txlog, key, mark)
+    if txlog.name in planner.batch.rejected:
+        known = planner.batch.offsets.setdefault(txlog.name.writer, {})
+        planner.batch.offsets[txlog.name.writer] = {**known, **txlog.offsets}
+
+
+@rule(
+    "A txlog of offsets alone is committed: were it dropped, the chain would end behind it.",
+    Fails(f"{TICK}test_an_empty_one_in_the_middle_keeps_the_chain"),
+)
+@breaks("bookkeeper.tick.intake.check")
+def empty_data_is_dropped(rightly: Any, txlog: Txlog, *given: Any) -> Any:
+    """A txlog without files is rejected."""
+    if not txlog.rows and txlog.deletes is None:
+        raise EntryInvalid("it names no data file")
+    return rightly(txlog, *given)
+
+
+@rule(
+    "Offsets alone are a `replace` snapshot, never an empty append.",
+    Fails(f"{TICK}test_offsets_over_nothing_are_a_replace_and_never_an_empty_append"),
+)
+@breaks("bookkeeper.ledger.commit.NewSnapshot.label")
+def empty_appends(rightly: Any, new: NewSnapshot, operation: Operation, about: Any) -> None:
+    """A commit of offsets alone says that it appends."""
+    rightly(new, Operation.APPEND if about.get("bookkeeper.reason") == "offsets" else operation, about)
+
+
+@rule(
+    "Marks with offsets have a version that older programs do not take: they would write them without.",
+    Simulated(3000),
+    Fails(f"{TICK}test_a_program_that_knows_version_1_alone_halts_and_says_upgrade"),
+    Fails(VERSION_2),
+)
+@breaks("bookkeeper.contract.committed_txlogs.to_json")
+def old_programs_take_marks_with_offsets(rightly: Any, marks: Marks) -> Any:
+    """Marks are version 1 whatever is in them."""
+    return {**rightly(marks), "version": 1}
+
+
+@rule(
+    "A program that reads marks with offsets writes them with offsets.",
+    Simulated(3000),
+    Fails(f"{TICK}test_offsets_come_with_the_rows_and_channels_that_are_not_named_stay"),
+    Fails("tests/histories/test_keyed.py::test_a_keyed_table_is_the_replay_of_its_writers_operations"),
+)
+@breaks("bookkeeper.ledger.view._marks")
+def an_old_program_forgets_offsets(rightly: Any, table: Any) -> Marks:
+    """Offsets in marks are passed over, as keys that are not known."""
+    marks: Marks = rightly(table)
+    return replace(marks, writers={name: replace(known, offsets={}) for name, known in marks.writers.items()})
+
+
+@rule(
+    "Offsets stay with the position when the marks of idle runs are pruned.",
+    Fails(f"{TICK}test_offsets_stay_when_marks_are_pruned"),
+    Fails(f"{CONTRACT}test_no_change_of_marks_but_forget_loses_offsets"),
+)
+@breaks("bookkeeper.contract.committed_txlogs.Marks.pruned")
+def pruning_forgets_offsets(rightly: Any, marks: Marks, *given: Any, **named: Any) -> Marks:
+    """Of a writer without marks only the position is left."""
+    left: Marks = rightly(marks, *given, **named)
+    kept = {name: known.offsets if known.incarnations else {} for name, known in left.writers.items()}
+    return replace(left, writers={name: replace(left.writer(name), offsets=offsets) for name, offsets in kept.items()})
+
+
+@rule(
+    "A table has room for so many channels: each commit writes all of them.",
+    Fails(f"{TICK}test_channels_past_the_room_cost_their_txlog_alone"),
+    Fails(f"{TICK}test_two_thousand_channels_are_the_room"),
+)
+@breaks("bookkeeper.tick.writer_room.WriterRoom._with_channels")
+def any_number_of_channels(rightly: Any, room: Any, txlog: Txlog) -> Any:
+    """No channel is counted."""
+    return set()
+
+
+@rule(
+    "No rows are taken with offsets that the bookkeeper does not know.",
+    Fails(f"{WRITER}test_offsets_are_refused_before_rows_are_taken_where_the_card_does_not_name_version_3"),
+    Fails(f"{WRITER}test_a_bookkeeper_that_was_set_back_gets_no_offsets_and_the_rows_are_kept"),
+)
+@breaks("writers.writer.check_known")
+def offsets_for_any_bookkeeper(rightly: Any, card: Any) -> None:
+    """The card is not asked which versions of txlogs are known."""
+
+
+@rule(
+    "A source is told only of offsets whose rows are in the table.",
+    Fails(f"{WRITER}test_a_slot_that_is_opened_goes_on_behind_pending_and_committed_txlogs"),
+)
+@breaks("writers.publish.slot.Slot.committed")
+def published_counts_as_committed(rightly: Any, slot: Any, table_uuid: str) -> Offsets:
+    """What is published is acknowledged, though it may yet be rejected."""
+    reached: Offsets = slot.reached
+    return reached
+
+
+@rule(
+    "A channel is not forgotten while a txlog in pending/ or rejected/ names it.",
+    Fails("tests/commands/test_forget.py::test_a_channel_that_a_pending_or_rejected_txlog_names_is_not_forgotten"),
+)
+@breaks("bookkeeper.commands.forget._names")
+def named_channels_are_forgotten(rightly: Any, *given: Any) -> str | None:
+    """Nobody looks into the txlogs of a slot."""
+    return None

@@ -1,0 +1,98 @@
+"""Slots on a real bookkeeper: upserts and deletes by key, txlogs of offsets alone between them, columns on request."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bookkeeper.config.settings import Evolve
+from bookkeeper.errors import Fenced
+from tests.support.keyed import keyed_lake
+from tests.support.keyed_rows import state
+from tests.support.lake import Lake
+from tests.support.slots import offsets_of
+from writers import Writer
+from writers.publish import slot as slots
+from writers.timing import at_once
+
+
+def opened(lake: Lake, name: str = "slot-00") -> Writer:
+    return Writer.open(lake.made.folder, name, clock=lake.clock, wait=lambda seconds: True, at_once=at_once)
+
+
+def rows(**values: str) -> pa.Table:
+    return pa.table({"id": pa.array([*map(int, (key[1:] for key in values))]), "value": [*values.values()]})
+
+
+@pytest.fixture
+def at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets wait for no rows."""
+    monkeypatch.setattr(slots, "ALONE", slots.ALONE * 0)
+
+
+def test_upserts_deletes_and_offsets_alone_in_one_batch_and_in_many(tmp_path: Path, at_any_time: None) -> None:
+    lake = keyed_lake(tmp_path)
+    for ticks in (False, True):
+        with opened(lake) as writer:
+            at = int(writer.offsets.get("p0", "0"))
+            writer.upsert(rows(k1=f"a{at}", k2=f"b{at}"), offsets={"p0": str(at + 1)})
+            writer.publish()
+            if ticks:
+                lake.tick()
+            writer.publish(offsets={"p1": str(at + 1)})
+            if ticks:
+                lake.tick()
+            writer.delete(pa.table({"id": [1]}), offsets={"p0": str(at + 2)})
+            writer.publish()
+        lake.tick()
+        assert (offsets_of(lake), lake.rejected()) == ({"p0": str(at + 2), "p1": str(at + 1)}, {})
+        assert state(lake) == {2: f"b{at}"}
+    # The first three in one commit; then each in one: the one without files is a replace.
+    assert lake.operations()[:2] == ["delete", "append"] and "replace" in lake.operations()[2:]
+
+
+def test_deletes_beside_offsets_alone_are_a_delete_snapshot(tmp_path: Path, at_any_time: None) -> None:
+    lake = keyed_lake(tmp_path)
+    with opened(lake) as writer:
+        writer.upsert(rows(k1="a"), offsets={"p0": "1"})
+    lake.tick()
+    with opened(lake) as writer:
+        writer.publish(offsets={"p1": "1"})
+        writer.delete(pa.table({"id": [1]}), offsets={"p0": "2"})
+        writer.publish()
+        writer.publish(offsets={"p2": "1"})
+    lake.tick()
+    assert (state(lake), offsets_of(lake)) == ({}, {"p0": "2", "p1": "1", "p2": "1"})
+    assert lake.rejected() == {} and lake.pending() == []
+
+
+def test_an_older_run_of_a_slot_is_fenced_on_a_keyed_table_as_any_other(tmp_path: Path) -> None:
+    lake = keyed_lake(tmp_path)
+    old = opened(lake)
+    old.upsert(rows(k1="old"), offsets={"p0": "1"})
+    lake.clock.move(seconds=5)
+    with opened(lake) as new:
+        new.upsert(rows(k1="new"), offsets={"p0": "1"})
+    lake.tick()
+    lake.clock.move(seconds=5)
+    with pytest.raises(Fenced, match="a later run of slot-00"):
+        old.publish()
+    assert state(lake) == {1: "new"}
+
+
+def test_a_column_is_asked_for_with_rows_that_have_offsets(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, evolve=Evolve(add=True))
+    book, asked = lake.book(), []
+
+    def wait(seconds: float) -> None:
+        asked.append(seconds)
+        lake.tick(book, seconds=61)
+
+    with Writer.open(lake.made.folder, "slot-00", clock=lake.clock, wait=wait) as writer:
+        known = pa.table({"timestamp": pa.array([lake.clock.now], pa.timestamp("us", "UTC")), "key": ["a"]})
+        writer.write(known, offsets={"p0": "1"})
+        writer.write(known.append_column("wind", pa.array([1.5])), offsets={"p1": "1"})
+        writer.publish()
+    lake.tick(book)
+    assert asked and "wind" in lake.folder.card().schema.column_names
+    assert (lake.keys(), offsets_of(lake)) == (["a", "a"], {"p0": "1", "p1": "1"})
