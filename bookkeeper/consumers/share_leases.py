@@ -50,6 +50,10 @@ class Request:
         before, self._known, self._looked_at = self._known, self._read(), now
         return bool(self._known) and before is not None and self._known != before
 
+    def pass_over(self) -> None:
+        """What is written until the next look is not new."""
+        self._known = self._looked_at = None
+
     def _read(self) -> bytes:
         try:
             return self._folder.read(self._key, _BYTES)
@@ -91,14 +95,16 @@ class BorrowedShare(FailoverLease):
 
     def __init__(self, lease: Lease, request: Request) -> None:
         super().__init__(lease, GRACE, OFFER, 2 * TRIES)
-        self._request = request
+        self._request, self._held = request, False
 
     def hold(self, now: datetime) -> bool:
         held = super().hold(now)
-        if held and self._request.is_new(now):
+        if held and not self._held:
+            self._request.pass_over()  # it may be of a member that died while the share was not borrowed
+        self._held = held and not self._request.is_new(now)
+        if held and not self._held:
             self.let_go(now)
-            return False
-        return held
+        return self._held
 
 
 def share_lease(folder: Store, name: str, who: str, is_own: bool) -> Lease:

@@ -134,6 +134,7 @@ def test_a_request_that_a_member_left_behind_is_heard_once_at_most(lake: Lake, w
         assert [seconds_with(lake, one, [1, 2]) for _ in range(20)] == [10] * 20, "it was there before"
         lake.put(request, b"host 4712 at some other time\n")
         assert seconds_until(lake, lambda: one.held == [1], one) <= 3
+        lake.put(request, b"host 4712 at a third time, before it died\n")
         assert seconds_until(lake, lambda: one.held == [1, 2], one) <= 3
         assert [seconds_with(lake, one, [1, 2]) for _ in range(20)] == [10] * 20
 
