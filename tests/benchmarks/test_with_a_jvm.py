@@ -14,7 +14,7 @@ ROWS = {
     "upserts": {"upserts": ["one txlog", "as many txlogs", "Java, RowDeltas"]},
     "spark_sinks": {
         "spark-queries": ["Iceberg's sink", "txlogs"],
-        "spark-rate": ["txlogs", "Iceberg's sink"],
+        "spark-rate": ["txlogs", "Iceberg's sink", "txlogs, a tick a second"],
         "spark-upserts": ["txlogs", "MERGE INTO, copy-on-write", "MERGE INTO, merge-on-read"],
     },
 }
