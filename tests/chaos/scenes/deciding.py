@@ -62,7 +62,7 @@ class Forgetting(Scene):
 
     def act(self, faults: Faults) -> None:
         with _opening(self.lake, faults):
-            repair.forget.callback(writers=("source",), idle=None, **_COMMON)  # type: ignore[misc]
+            repair.forget.callback(writers=("source",), idle=None, channel=None, **_COMMON)  # type: ignore[misc]
 
     def drain(self) -> None:
         if self.anew is None:
