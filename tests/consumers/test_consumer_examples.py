@@ -27,7 +27,7 @@ EXAMPLES = {
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     lake = Lake(tmp_path)
-    Path(config_of(lake)).rename(tmp_path / "config.toml")
+    Path(config_of(lake)).rename(tmp_path / "bookkeeper.toml")
     monkeypatch.chdir(tmp_path)
     return lake
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from pyiceberg.types import LongType, StringType
 
-from bookkeeper.folds import read, write
+from bookkeeper.folds import position_deletes, read
 from bookkeeper.folds.budget import OVER_BUDGET, UNREADABLE, Budget
 from bookkeeper.folds.select import DROPPED
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES
@@ -192,7 +192,7 @@ def test_deletes_that_are_too_many_keep_no_others_from_being_folded(tmp_path: Pa
 
 
 def test_a_position_delete_file_is_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "PART_ROWS", 2)
+    monkeypatch.setattr(position_deletes, "PART_ROWS", 2)
     lake = lake_of(tmp_path)
     put(lake, data(lake, rows(1, 2, 3, 4, 5, 6, 7)))
     put(lake, keys(lake, rows(1, 2, 4, 5, 7)))
