@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,9 @@ from tests.stores.wires import OBJECTS
 
 pytestmark = pytest.mark.spark
 
+#: two such waits are shorter than pytest's limit for a test, which ends the whole run
+WAIT_SECONDS = 120
+
 
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_a_spark_stream_reads_each_row_once_as_the_table_grows(kind: str, tmp_path: Path) -> None:
@@ -28,11 +31,11 @@ def test_a_spark_stream_reads_each_row_once_as_the_table_grows(kind: str, tmp_pa
     queue.run("bookkeeper", "init")
     queue.generate("w1", files=2)
     queue.asked("once")
-    with following(queue, tmp_path) as seen:
-        _until(lambda: seen() == 100)
+    with following(queue, tmp_path) as has_read:
+        has_read(100)
         queue.generate("w2", files=1)
         queue.asked("once")
-        _until(lambda: seen() == 150)
+        has_read(150)
 
 
 @pytest.mark.parametrize("kind", ["local", *OBJECTS])
@@ -41,12 +44,12 @@ def test_a_spark_stream_follows_a_table_that_is_nothing_but_storage(kind: str, t
     queue.run("bookkeeper", "init")
     queue.generate("w1", files=2)
     queue.asked("once")
-    with following(queue, tmp_path, "--consumer", "none", *(_with_s3a(queue) if kind == "s3" else ())) as seen:
-        _until(lambda: seen() == 100)
+    with following(queue, tmp_path, "--consumer", "none", *(_with_s3a(queue) if kind == "s3" else ())) as has_read:
+        has_read(100)
         for number in range(12 if kind == "local" else 2):
             queue.generate(f"x{number}", files=1, records=5)
             queue.asked("once")
-        _until(lambda: seen() == 100 + 5 * (number + 1))
+        has_read(100 + 5 * (number + 1))
 
 
 def _with_s3a(queue: Queue) -> list[str]:
@@ -67,8 +70,8 @@ def _on_disk(path: Path) -> Queue:
 
 
 @contextmanager
-def following(queue: Queue, path: Path, *more: str) -> Iterator[object]:
-    """A running stream; yields what says how many rows it has read."""
+def following(queue: Queue, path: Path, *more: str) -> Iterator[Callable[[int], None]]:
+    """A running stream; yields a function that waits until it has read so many rows."""
     spark.wanted(packages(queue.settings.catalog.properties))
     environ = dict(os.environ)
     progress, log = path / "progress.ndjson", path / "spark.log"
@@ -77,25 +80,21 @@ def following(queue: Queue, path: Path, *more: str) -> Iterator[object]:
     with log.open("ab") as out:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environ)
 
-    def seen() -> int:
-        assert process.poll() is None, log.read_text("utf-8", "replace")[-3000:]
-        lines = progress.read_text("utf-8").splitlines() if progress.exists() else []
-        return sum(json.loads(line)["rows"] for line in lines)
+    def has_read(rows: int) -> None:
+        deadline, seen = time.monotonic() + WAIT_SECONDS, 0
+        while seen != rows:
+            text = log.read_text("utf-8", "replace")[-3000:]
+            assert process.poll() is None, text
+            assert time.monotonic() < deadline, f"{seen} rows, not {rows}, within {WAIT_SECONDS} s\n{text}"
+            time.sleep(0.3)
+            lines = progress.read_text("utf-8").splitlines() if progress.exists() else []
+            seen = sum(json.loads(line)["rows"] for line in lines)
 
     try:
-        yield seen
+        yield has_read
         process.send_signal(signal.SIGTERM)
         process.wait(60)
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
-
-
-def _until(true: object, seconds: float = 400) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if true():  # type: ignore[operator]
-            return
-        time.sleep(0.3)
-    raise AssertionError(f"not within {seconds} s")
