@@ -11,7 +11,6 @@ from datetime import datetime
 
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.contract.committed_txlogs import MOST_HOLES, NO_MARK, Mark
-from bookkeeper.contract.keyed import keyed_of
 from bookkeeper.contract.names import TxlogName, started_ms
 from bookkeeper.contract.txlog_folder import REJECTED, Folder
 from bookkeeper.errors import NotPossible
@@ -57,7 +56,7 @@ def outlook(folder: Folder, ledger: Ledger, run: TxlogName) -> tuple[View, Disca
     holes = [number for number in wanted if folder.exists(run.at(number), REJECTED)]
     if len(holes) > MOST_HOLES:
         raise NotPossible(f"{len(holes)} txlogs of {_shown(run)} lie in rejected/", hint="Replay them first.")
-    if keyed_of(view.metadata) is not None:
+    if view.is_keyed:
         holes = []
     lost = [number for number in wanted if number not in holes]
     if not lost:
@@ -80,7 +79,7 @@ def _mark(view: View, run: TxlogName, now_ms: int) -> Mark:
     mark = view.marks.mark(run)
     is_pruned = mark is None and started_ms(run.incarnation) < view.marks.pruned_before_ms
     # Of a keyed table nothing else frees a writer from it: what is rejected of such a run cannot be replayed there.
-    if is_pruned and keyed_of(view.metadata) is None:
+    if is_pruned and not view.is_keyed:
         raise NotPossible(
             f"the mark of {_shown(run)} was pruned, so it is unknown which of its txlogs are in the table",
             hint="Its pending txlogs are rejected one by one; bookkeeper replay --force lets one in.",

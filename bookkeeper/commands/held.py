@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from bookkeeper.config.settings import Table
 from bookkeeper.contract.delete_scope import is_unpartitioned
-from bookkeeper.contract.keyed import keyed_of
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder, Found
 from bookkeeper.errors import Hold
@@ -31,7 +30,7 @@ def held_txlogs(
 
     `waiting` are pending and not in the table. Their data files are not looked up. Raises StorageUnavailable.
     """
-    by_writer = keyed_of(view.metadata) is not None
+    by_writer = view.is_keyed
     limits = Limits(table.max_files, table.max_bytes, MOST_TXLOGS, MOST_BYTES)
     sized = [item for item in waiting if item.size <= table.max_txlog_bytes]
     names = cut(in_order(sized, by_writer), limits)

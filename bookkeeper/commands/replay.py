@@ -9,7 +9,6 @@ from datetime import datetime
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.contract import txlog as txlog_format
-from bookkeeper.contract.keyed import keyed_of
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.contract.txlog_folder import REJECTED, Folder
@@ -54,14 +53,13 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
         raise NotPossible(f"{name} names files that another txlog brought in", hint=_DUPLICATE)
     txlog = _decoded(folder, table, name)
     check(txlog, rules_of(view, is_strict(table, card)), now_ms)
-    if keyed_of(view.metadata) is not None:
+    if view.is_keyed:
         check_not_overtaken(view.marks, name)
     _check_position(txlog, view)
     _check_paths(txlog, ledger, view)
     if view.marks.is_pruned(name, txlog.created_ms):
-        is_keyed = keyed_of(view.metadata) is not None
-        if not force or is_keyed:  # of a keyed table it may be older than what is in
-            hint = IncarnationPruned.keyed_hint if is_keyed else ""
+        if not force or view.is_keyed:  # of a keyed table it may be older than what is in
+            hint = IncarnationPruned.keyed_hint if view.is_keyed else ""
             raise IncarnationPruned(f"the marks of {name.writer}.{name.incarnation} were pruned", hint=hint)
         named = [item.name for item in (*folder.pending(), *folder.rejected())]
         MarksPublisher(ledger, folder).record(view, view.marks.opened(name, now_ms, named), f"replay {name}")

@@ -16,7 +16,6 @@ from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.contract.committed_txlogs import Marks
-from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.rewrite import Rewrite
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.format.entries import DataFile, Entry
@@ -85,13 +84,12 @@ class Ledger:
     def append(
         self,
         view: View,
-        groups: Sequence[TxlogGroup],
+        txlogs: Sequence[Txlog],
         marks: Marks,
-        names: Sequence[TxlogName],
         beside: Sequence[Callable[[], object]] = (),
     ) -> View:
         """
-        ONE fast append of all groups, together with their marks; small manifests are merged in the same commit.
+        ONE fast append of all txlogs, together with their marks; small manifests are merged in the same commit.
 
         Where a txlog has delete files, a `delete` snapshot adds them before the `append`. Both are in the one commit,
         so a crash leaves both or neither; never one `overwrite`, at which streams stop. With delete files and no data
@@ -102,7 +100,7 @@ class Ledger:
         Raises Retry; then the outcome is unknown: load again, read the marks, build a new attempt.
         """
         commit = self.commit(view)
-        self._add_txlogs(commit, groups, names)
+        self._add_txlogs(commit, txlogs)
         self.merges.add_to(commit, self.cache)
         return commit.send(marks, beside)
 
@@ -111,21 +109,22 @@ class Ledger:
         What an append does with these txlogs before it sends anything; raises what they make it raise.
         """
         commit = self._commit(view, Stamp(self.clock(), 0, "rehearsal"), [])
-        self._add_txlogs(commit, grouped_by_spec(txlogs), [txlog.name for txlog in txlogs])
+        self._add_txlogs(commit, txlogs)
         commit.rehearse()
 
-    def _add_txlogs(self, commit: Commit, groups: Sequence[TxlogGroup], names: Sequence[TxlogName]) -> None:
-        """The snapshots that add the files of txlogs; `names` is their order."""
-        txlogs = [txlog for group in groups for txlog in group.txlogs]
+    def _add_txlogs(self, commit: Commit, txlogs: Sequence[Txlog]) -> None:
+        """The snapshots that add the files of txlogs, in their order."""
         if has_deletes(txlogs):
-            self._add_upserts(commit, txlogs, names)
+            self._add_upserts(commit, txlogs)
             return
-        new, with_rows = commit.snapshot(), [group for group in groups if has_data(group.txlogs)]
+        about, new = summary.txlog_names([txlog.name for txlog in txlogs]), commit.snapshot()
+        with_rows = [group for group in grouped_by_spec(txlogs) if has_data(group.txlogs)]
         if not with_rows:
-            new.label(Operation.REPLACE, summary.txlog_names(names) | summary.reason("offsets"))
+            new.label(Operation.REPLACE, about | summary.reason("offsets"))
             return
-        written = new.add(with_rows, summary.append_counts([row for txlog in txlogs for row in txlog.rows]))
-        new.label(Operation.APPEND, summary.txlog_names(names))
+        rows = [row for group in with_rows for txlog in group.txlogs for row in txlog.rows]
+        written = new.add(with_rows, summary.append_counts(rows))
+        new.label(Operation.APPEND, about)
         for group, manifest in zip(with_rows, written, strict=True):
             self._remember(group, manifest)
 
@@ -137,10 +136,9 @@ class Ledger:
             covered = range_of((row.upper, sequence) for _, row, sequence in rows)
             self.cache.put_manifest(manifest.manifest_path, covered)
 
-    def _add_upserts(self, commit: Commit, txlogs: Sequence[Txlog], names: Sequence[TxlogName]) -> None:
+    def _add_upserts(self, commit: Commit, txlogs: Sequence[Txlog]) -> None:
         """A `delete` snapshot with the delete files, then an `append` with the data files, if there are any."""
-        by_name, last = {txlog.name: txlog for txlog in txlogs}, commit.view.metadata.last_sequence_number
-        txlogs, about = [by_name[name] for name in names], summary.txlog_names(names)
+        about, last = summary.txlog_names([txlog.name for txlog in txlogs]), commit.view.metadata.last_sequence_number
         numbers = numbered(last, txlogs)
         delete, deletes = commit.snapshot(numbers.delete), numbered_deletes(txlogs, numbers.first)
         counts = summary.added_delete_counts([row for group in deletes for row in group.rows])

@@ -17,6 +17,7 @@ from pyiceberg.types import NestedField
 
 from bookkeeper.contract import committed_txlogs as marks_format
 from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.keyed import keyed_of
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
@@ -74,6 +75,11 @@ class View:
     def specs(self) -> dict[int, PartitionSpec]:
         """Every partition spec the table has, by id."""
         return {spec.spec_id: spec for spec in self.metadata.partition_specs}
+
+    @cached_property
+    def is_keyed(self) -> bool:
+        """Whether the table has a key, so that its writers may update and delete rows."""
+        return keyed_of(self.metadata) is not None
 
     def total(self, key: str) -> int:
         """A count of the head's summary, like `total-records`; 0 where it has none."""

@@ -172,10 +172,10 @@ def close(slot: TableLoop) -> None:
     """
     book, slot.book = slot.book, None
     if book is not None:
-        book.pending_index.discovery.close()
+        book.inbox.discovery.close()
         with suppress(BookkeeperError):
             book.lease.release()
-        book.consumed.wait()
+        book.inbox.consumed.wait()
 
 
 def _about(slot: TableLoop, action: str, cause: str, hint: str) -> dict[str, object]:
@@ -290,4 +290,4 @@ def _keep(slot: TableLoop, now: datetime) -> None:
 
 def _discovery(slot: TableLoop) -> Discovery | None:
     """The discovery, when the next tick takes its hints: a hint that no tick takes would end every pause."""
-    return slot.book.pending_index.discovery if slot.book and slot.next_at is None and not slot.standby else None
+    return slot.book.inbox.discovery if slot.book and slot.next_at is None and not slot.standby else None

@@ -24,6 +24,7 @@ from bookkeeper.leases.lease import Lease, lease_on
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store
+from bookkeeper.tick.inbox import Inbox
 from bookkeeper.tick.read_budget import ReadBudget
 from bookkeeper.tick.tick import Bookkeeper
 
@@ -68,7 +69,6 @@ def open_bookkeeper(
         ledger = Ledger(catalog, table.identifier, CommitClock(clock, table.name, folder))
     folder.check()  # before the lease, which would be written where no folder is any more
     lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
-    discovery = open_discovery(table, folder.store)
     reload = settings.bookkeeper.reload
     return Bookkeeper(
         table,
@@ -76,8 +76,7 @@ def open_bookkeeper(
         ledger,
         reload,
         lease=lease,
-        discovery=discovery,
-        read_budget=read_budget,
+        inbox=Inbox(table, folder, ledger, open_discovery(table, folder.store), read_budget),
         folds=None if folds is None else folds.of(settings.catalog),
     )
 

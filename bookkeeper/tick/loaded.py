@@ -14,6 +14,7 @@ from bookkeeper.ledger.make_keyed import mend_delete_spec
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.card import card_of, is_strict
+from bookkeeper.tick.check import Rules, rules_of
 
 
 class LoadedTable:
@@ -34,6 +35,10 @@ class LoadedTable:
     def forget(self) -> None:
         """The table is loaded again before anything else is planned."""
         self.view = None
+
+    def rules(self, view: View) -> Rules:
+        """What a txlog must be like for the table of `view` to take it."""
+        return rules_of(view, self.strict_names)
 
     def refresh(self, now: datetime) -> tuple[View, bool]:
         """

@@ -4,17 +4,20 @@ Plans an attempt: which txlogs its commit holds, and the marks that go with them
 
 from collections.abc import Set
 from datetime import datetime
+from functools import partial
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.delete_scope import is_unpartitioned
-from bookkeeper.contract.keyed import keyed_of
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.errors import Hold
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.numbers import committed_number
 from bookkeeper.retention.apply import with_commit_time
+from bookkeeper.tick.culprits import culprits
+from bookkeeper.tick.intake import defect
 from bookkeeper.tick.plan_batch import Batch, CheckedTxlogs, gaps, plan, resumed
 from bookkeeper.tick.prune import Prune
 from bookkeeper.tick.state import Attempt, Tick
@@ -54,16 +57,21 @@ class Planning:
 
     def marks(self, attempt: Attempt, now: datetime, at: datetime) -> Marks:
         """The marks after the batch, in a commit that is stamped `at`."""
-        batch, metadata = attempt.batch, attempt.view.metadata
+        batch, last = attempt.batch, attempt.view.metadata.last_sequence_number
         marks = batch.before.advanced(batch.names, batch.positions, epoch_ms(at), batch.offsets)
-        marks = self.prune.pruned(marks, now, keyed_of(metadata) is not None)
-        number = committed_number(metadata.last_sequence_number, batch.txlogs)
+        marks = self.prune.pruned(marks, now, attempt.view.is_keyed)
+        number = committed_number(last, batch.txlogs)
         return with_commit_time(marks, number, self.settings.retention, at)
+
+    def defects(self, attempt: Attempt) -> dict[TxlogName, Hold]:
+        """The txlogs of the batch that the engine fails on, found by trial; empty when the batch passes."""
+        found = culprits(attempt.batch.txlogs, partial(self.ledger.rehearse, attempt.view))
+        return {name: defect(error) for name, error in found.items()}
 
     def _writer_order(self, tick: Tick, attempt: Attempt, rejected: Set[TxlogName]) -> WriterOrder | None:
         """The order of writers, on a keyed table; `rejected` are gaps that lie in rejected/."""
         marks = attempt.view.marks
-        if keyed_of(attempt.view.metadata) is None:
+        if not attempt.view.is_keyed:
             return None
         # Pending txlogs were listed before: one that was rejected meanwhile is in this listing.
         begins = any(marks.mark(name) is None for name in attempt.names)
@@ -72,5 +80,5 @@ class Planning:
         return WriterOrder(marks, [item.name for item in attempt.left], {*rejected, *listed}, before)
 
     def _writer_room(self, tick: Tick, attempt: Attempt) -> WriterRoom:
-        marks, keyed = attempt.view.marks, keyed_of(attempt.view.metadata) is not None
+        marks, keyed = attempt.view.marks, attempt.view.is_keyed
         return WriterRoom(marks, self.settings.max_writers, lambda: self.prune.without_idle(marks, tick.now, keyed))

@@ -7,56 +7,40 @@ written, its data files are looked up. The compare-and-swap waits for both, so n
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import partial
 
 from bookkeeper.config.settings import Table
-from bookkeeper.contract.keyed import keyed_of
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.table_log import TableLog
-from bookkeeper.contract.txlog_folder import Folder, Found
-from bookkeeper.discover.discovery import Discovery, Listing
-from bookkeeper.discover.find_pending import PendingIndex
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import (
     BookkeeperError,
     CommitConflict,
     CommitUnknown,
     FromTheFuture,
-    Missing,
-    StorageUnavailable,
-    Unfit,
 )
 from bookkeeper.folds.duty import Spawn
 from bookkeeper.leases.lease import Lease, NoLease
 from bookkeeper.ledger.commit import NotConfirmed
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.marks_publisher import MarksPublisher
-from bookkeeper.ledger.txlog_groups import grouped_by_spec
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.store import Store
-from bookkeeper.tick.check import rules_of
-from bookkeeper.tick.culprits import culprits
-from bookkeeper.tick.delete_consumed import Consumed
 from bookkeeper.tick.duties import Duties
-from bookkeeper.tick.intake import Intake, defect
+from bookkeeper.tick.inbox import Inbox
 from bookkeeper.tick.loaded import LoadedTable
 from bookkeeper.tick.pace import Pace
 from bookkeeper.tick.planning import Planning
-from bookkeeper.tick.read_budget import ReadBudget
 from bookkeeper.tick.reject import Rejects
 from bookkeeper.tick.report import Report
 from bookkeeper.tick.result import Commit, TickResult
-from bookkeeper.tick.select import Limits, cut, in_order, writers_left
+from bookkeeper.tick.select import cut, in_order, writers_left
 from bookkeeper.tick.state import Attempt, Memory, Next, Tick
 
 ATTEMPTS = 5
-#: what is read beside the listed sizes: a second listing may show more than the first
-MORE_BYTES = 2**20
-#: of a txlog that is hinted and was never listed: a larger one is listed first, so that its room is known
-UNLISTED_BYTES = 2**20
 
 
 class Bookkeeper:
@@ -75,24 +59,20 @@ class Bookkeeper:
         reload: timedelta = timedelta(seconds=10),
         store: Callable[[str], Store] | None = None,
         lease: Lease | None = None,
-        discovery: Discovery | None = None,
-        read_budget: ReadBudget | None = None,
+        inbox: Inbox | None = None,
         folds: Spawn | None = None,
     ) -> None:
         self.settings, self.folder, self.ledger, self.clock = settings, folder, ledger, ledger.clock
         self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "tick")
         self.open_store = store or ledger.open_store
         self.lease = lease or NoLease()
-        self.read_budget = read_budget or ReadBudget()
-        self.limits = Limits(settings.max_files, settings.max_bytes, settings.max_txlogs)
-        self.pending_index = PendingIndex(discovery or Listing(), settings.look_every)
+        self.inbox = inbox or Inbox(settings, folder, ledger)
         self.publisher = MarksPublisher(ledger, folder, settings.name)
         self.loaded = LoadedTable(settings, folder, ledger, self.publisher, reload)
         self.planning = Planning(settings, folder, ledger)
-        self.rejects = Rejects(settings, folder, self.pending_index, self.clock)
+        self.rejects = Rejects(settings, folder, self.inbox.pending_index, self.clock)
         self.report = Report(settings.name)
         self.pace = Pace(folder.store.url, settings.name)
-        self.consumed = Consumed(folder, settings.name)
         self.duties = Duties(settings, folder, ledger, self.open_store, folds)
         self.memory = Memory()
         #: the result of this tick, or of the last one; kept when a tick raises, because what it did stays done
@@ -107,15 +87,19 @@ class Bookkeeper:
         """
         Commits what is pending, once. Raises Retry or Halt; either way the next tick can go on.
         """
+        self.clock.begin(now)
+        self.result = TickResult()
         with ExitStack() as reserved:
-            tick = self._discover(now, reserved)
+            tick = self.inbox.find(now, reserved)
+            self.result = tick.result
+            self.memory.found(tick.found)
             view, fresh = self.loaded.refresh(now)
             # marks.json may be older than the table, after a crash or when the folder was restored. A load has just
             # compared it, and a commit notices by its conditional put: when neither happens, it is read again.
             self.publisher.publish(view, verify=not (tick.found or fresh))
-            self.rejects.misnamed(tick, self.pending_index.misnamed)
+            self.rejects.misnamed(tick, self.inbox.misnamed)
             if tick.found:
-                with self._part_of_read_budget(tick):
+                with self.inbox.part_of_read_budget(tick):
                     view = self._commit_pending(tick, Attempt(view, fresh))
         self.rejects.oversize(tick)
         self._run_duties(tick, view)
@@ -141,7 +125,7 @@ class Bookkeeper:
             if step is Next.DONE:
                 self.publisher.publish(attempt.view)  # before the delete: writers read pending/ first, then the marks
                 self._settle(tick, attempt)
-                self._delete(attempt.batch.names)
+                self.inbox.delete(attempt.batch.names)
                 return attempt.view
             if step is Next.LOOK_AGAIN:
                 tick.look_again(self.folder.pending())  # before the load: what is not pending any more is in its marks
@@ -149,44 +133,13 @@ class Bookkeeper:
         what = f"{self.settings.identifier}: {ATTEMPTS} commits in a row were refused; the last one: {tick.refusal}"
         raise CommitConflict(what, hint=tick.refusal.hint)
 
-    def _discover(self, now: datetime, reserved: ExitStack) -> Tick:
-        """Finds what is pending; what is hinted is read at once, into room that stays `reserved` until the commit."""
-        self.clock.begin(now)
-        self.result = TickResult()
-        intake = Intake(self.folder, self.settings.max_txlog_bytes, self.ledger.cache.column)
-        self.consumed.before_listing()
-        read = partial(self._read_unlisted, now, intake, reserved)
-        found = self.consumed.without(self.pending_index.found(self.folder, read))
-        self.memory.found(found)
-        self.result = TickResult.of(found)
-        names = frozenset(item.name for item in found)
-        return Tick(now, found, names, self.result, intake, self.limits, self.pending_index.listed)
-
-    def _read_unlisted(
-        self, now: datetime, intake: Intake, reserved: ExitStack, names: Sequence[TxlogName]
-    ) -> Mapping[TxlogName, Found | Missing | Unfit | StorageUnavailable]:
-        """Reads txlogs whose sizes no listing has said, each as far as an equal part of the room goes."""
-        most = min(self.settings.max_txlog_bytes, UNLISTED_BYTES)
-        with self.read_budget.part(most * len(names), now) as room:
-            answers = intake.read_unlisted(names, min(most, room // len(names)))
-            size = sum(answer.size for answer in answers.values() if isinstance(answer, Found))
-            reserved.enter_context(self.read_budget.part(size, now))
-        return answers
-
-    @contextmanager
-    def _part_of_read_budget(self, tick: Tick) -> Iterator[None]:
-        wanted = sum(item.size for item in tick.found if item.size <= self.settings.max_txlog_bytes)
-        with self.read_budget.part(wanted + MORE_BYTES, tick.now) as most:
-            tick.limits = replace(self.limits, reads=most)
-            yield
-
     def _delete_committed(self, tick: Tick, attempt: Attempt) -> None:
         """Deletes what the marks say is in; the rest is left for this tick."""
         done = [item.name for item in tick.found if attempt.view.marks.is_in(item.name)]
         if done:
             self.publisher.publish(attempt.view)
             tick.result.settle(done)
-            self._delete(done)
+            self.inbox.delete(done)
         settled = {*map(str, done), *tick.result.rejected}
         attempt.left = [item for item in tick.found if str(item.name) not in settled] if settled else tick.found
         tick.result.waiting = len(attempt.left)
@@ -195,7 +148,7 @@ class Bookkeeper:
         """Takes up what is left, oldest first, once the window has passed or one tick's share is full."""
         self.clock.dated(tick.found)
         sized = [item for item in attempt.left if item.size <= self.settings.max_txlog_bytes]
-        rest = in_order(sized, by_writer=keyed_of(attempt.view.metadata) is not None)
+        rest = in_order(sized, by_writer=attempt.view.is_keyed)
         # Incarnations that were blocked at the last plan come last, or they could take every place of each tick.
         if blocked := self.memory.blocked:
             rest.sort(key=lambda item: item.name.incarnation_key in blocked)
@@ -215,7 +168,7 @@ class Bookkeeper:
         tick.intake.read(attempt.names)
 
     def _check(self, tick: Tick, attempt: Attempt) -> None:
-        tick.intake.check(rules_of(attempt.view, self.loaded.strict_names), tick.now_ms)
+        tick.intake.check(self.loaded.rules(attempt.view), tick.now_ms)
         defects, doubted = self.memory.defects, self.memory.doubted
         if defects:
             tick.intake.held |= {name: defects[name] for name in attempt.names if name in defects}
@@ -254,8 +207,8 @@ class Bookkeeper:
         at = self.clock.stamp(tick.now)
         marks, began = self.planning.marks(attempt, tick.now, at), self.clock()
         try:
-            groups, beside = grouped_by_spec(batch.txlogs), [partial(self._confirm, tick, attempt)]
-            attempt.view = self.loaded.view = self.ledger.append(attempt.view, groups, marks, batch.names, beside)
+            beside = [partial(self._confirm, tick, attempt)]
+            attempt.view = self.loaded.view = self.ledger.append(attempt.view, batch.txlogs, marks, beside)
         except NotConfirmed:
             return Next.RELOAD
         except Exception as error:  # noqa: BLE001 - it is raised again, unless the next attempt can go on
@@ -290,10 +243,10 @@ class Bookkeeper:
             return
         if isinstance(error, BookkeeperError):
             raise error
-        found = culprits(attempt.batch.txlogs, partial(self.ledger.rehearse, attempt.view))
-        if not found:
+        defects = self.planning.defects(attempt)
+        if not defects:
             raise error
-        self.memory.defects |= {name: defect(why) for name, why in found.items()}
+        self.memory.defects |= defects
 
     def _settle(self, tick: Tick, attempt: Attempt) -> None:
         """Rejects, holds and reports what did not get in."""
@@ -305,10 +258,6 @@ class Bookkeeper:
         result.waiting -= len(batch.names)
         result.trouble = result.trouble or next(iter(tick.intake.troubles.values()), None)
         self.memory.doubted = set(tick.intake.troubles)
-
-    def _delete(self, names: Sequence[TxlogName]) -> None:
-        self.pending_index.forget(names)
-        self.consumed.delete(names)
 
     def _run_duties(self, tick: Tick, view: View) -> None:
         done = self.duties.run(view, tick.now, rows_came=tick.result.commit is not None)

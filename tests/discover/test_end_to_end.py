@@ -22,7 +22,7 @@ HOUR = Daemon(every=timedelta(hours=1), hint_pause=timedelta(milliseconds=10))
 
 def notified(lake: Lake) -> Bookkeeper:
     book = lake.book()
-    book.pending_index = PendingIndex(open_discovery(lake.settings, book.folder.store), lake.settings.look_every)
+    book.inbox.pending_index = PendingIndex(open_discovery(lake.settings, book.folder.store), lake.settings.look_every)
     return book
 
 
@@ -45,7 +45,7 @@ def test_txlogs_are_committed_while_the_loop_would_sleep_for_an_hour(tmp_path: P
     repeat(TableLoop("events", lambda: book), HOUR, lake.clock, wait)
     assert lake.keys() == ["a", "b", "c"]
     assert len(pauses) == 4
-    book.pending_index.discovery.close()
+    book.inbox.pending_index.discovery.close()
 
 
 def test_a_writer_that_publishes_between_tick_and_pause_is_not_missed(tmp_path: Path) -> None:
@@ -63,4 +63,4 @@ def test_a_writer_that_publishes_between_tick_and_pause_is_not_missed(tmp_path: 
 
     repeat(TableLoop("events", lambda: book), HOUR, lake.clock, wait)
     assert lake.keys() == ["a"]
-    book.pending_index.discovery.close()
+    book.inbox.pending_index.discovery.close()

@@ -12,8 +12,9 @@ from bookkeeper.discover.find_pending import PendingIndex
 from bookkeeper.discover.probe import Probe
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.stores.store import ObjectVersion
+from bookkeeper.tick.inbox import MORE_BYTES, UNLISTED_BYTES
 from bookkeeper.tick.read_budget import ReadBudget
-from bookkeeper.tick.tick import MORE_BYTES, UNLISTED_BYTES, Bookkeeper
+from bookkeeper.tick.tick import Bookkeeper
 from tests.discover.pending import RUN, Told
 from tests.support.faults import BEFORE, Faults
 from tests.support.lake import Clock, Lake, Writes
@@ -29,7 +30,7 @@ def lake(tmp_path: Path) -> Lake:
 def told(lake: Lake, *answers: Hints, faults: Faults | None = None) -> Bookkeeper:
     """A bookkeeper that is told this; its first tick lists, whatever it is told."""
     book = lake.book(faults)
-    book.pending_index = PendingIndex(Told(*answers), LOOK_EVERY)
+    book.inbox.pending_index = PendingIndex(Told(*answers), LOOK_EVERY)
     return book
 
 
@@ -47,7 +48,7 @@ def test_what_is_hinted_is_committed_without_a_listing(lake: Lake) -> None:
     book, writes = told(lake, LOOK), Writes(lake)
     writes.publish("a")
     lake.tick(book)  # the first commit looks through the folder for old marks, too
-    book.pending_index.discovery = Told(names(writes.publish("b")))
+    book.inbox.pending_index.discovery = Told(names(writes.publish("b")))
     listings = lake_listings(book)
     assert committed(lake, book, 1) == [1]
     assert listings == []
@@ -90,7 +91,7 @@ def test_a_double_and_a_late_hint_add_nothing(lake: Lake) -> None:
     book, writes = told(lake), Writes(lake)
     lake.tick(book)
     name = writes.publish("a")
-    book.pending_index.discovery = Told(names(name), names(name), LOOK, names(name))
+    book.inbox.pending_index.discovery = Told(names(name), names(name), LOOK, names(name))
     assert committed(lake, book, 4) == [1, 0, 0, 0]
     assert lake.keys() == ["a"]
     assert lake.rejected() == {}
@@ -100,7 +101,7 @@ def test_a_foreign_hint_is_passed_over_and_holds_no_txlog_up(lake: Lake) -> None
     book, writes = told(lake), Writes(lake)
     lake.tick(book)
     name = writes.publish("a")
-    book.pending_index.discovery = Told(names(RUN, RUN.at(7), name.at(9), name))
+    book.inbox.pending_index.discovery = Told(names(RUN, RUN.at(7), name.at(9), name))
     assert committed(lake, book, 1) == [1]
     assert (lake.keys(), lake.rejected()) == (["a"], {})
 
@@ -109,16 +110,16 @@ def test_hints_out_of_order_wait_for_what_came_before_and_lose_nothing(lake: Lak
     book, writes = told(lake), Writes(lake)
     lake.tick(book)
     first, second = writes.publish("a"), writes.publish("b")
-    book.pending_index.discovery = Told(names(second), names(first))
+    book.inbox.pending_index.discovery = Told(names(second), names(first))
     assert sum(committed(lake, book, 2)) == 2
     assert lake.keys() == ["a", "b"]
 
 
 def test_what_does_not_fit_is_remembered_until_it_does(lake: Lake) -> None:
     book, writes = told(lake), Writes(lake)
-    book.limits = type(book.limits)(1, 2**40, 10_000)
+    book.inbox.limits = type(book.inbox.limits)(1, 2**40, 10_000)
     lake.tick(book)
-    book.pending_index.discovery = Told(names(writes.publish("a"), writes.publish("b"), writes.publish("c")))
+    book.inbox.pending_index.discovery = Told(names(writes.publish("a"), writes.publish("b"), writes.publish("c")))
     assert committed(lake, book, 3) == [1, 1, 1]
     assert lake.keys() == ["a", "b", "c"]
 
@@ -128,7 +129,7 @@ def test_a_bad_txlog_that_was_hinted_is_rejected_once_and_the_next_goes_in(lake:
     lake.tick(book)
     name = Writes(lake, "bad").name.at(1)
     lake.put(f"pending/{name}", b"no avro")
-    book.pending_index.discovery = Told(names(name), names(writes.publish("a")))
+    book.inbox.pending_index.discovery = Told(names(name), names(writes.publish("a")))
     assert sum(committed(lake, book, 2)) == 1
     assert lake.rejected() == {str(name): "TxlogCorrupt"}
 
@@ -143,7 +144,7 @@ def test_a_hinted_txlog_is_the_first_thing_a_tick_reads_and_is_read_once(lake: L
     book, writes = told(lake, faults=faults), Writes(lake)
     lake.tick(book)
     name, other = writes.publish("a"), Writes(lake, "w2").publish("b")
-    book.pending_index.discovery = Told(names(name, other))
+    book.inbox.pending_index.discovery = Told(names(name, other))
     since = len(faults.seen)
     assert committed(lake, book, 1) == [2]
     reads = {f"read folder/pending/{each}" for each in (name, other)}
@@ -159,7 +160,7 @@ def test_a_hinted_txlog_is_refused_only_after_a_listing_and_a_load(lake: Lake, s
     lake.tick(book)
     name = Writes(lake, "bad").name.at(1)
     lake.put(f"pending/{name}", b"no avro")
-    book.pending_index.discovery = Told(names(name))
+    book.inbox.pending_index.discovery = Told(names(name))
     since = len(faults.seen)
     lake.tick(book, seconds=seconds)
     assert faults.seen[since] == f"read folder/pending/{name}"
@@ -177,7 +178,7 @@ def test_a_hinted_txlog_of_a_newer_schema_is_committed_after_one_load(lake: Lake
         change.add_column("extra", StringType())
     lake.tick()  # another bookkeeper writes the card
     name = writes.publish("a")
-    book.pending_index.discovery = Told(names(name))
+    book.inbox.pending_index.discovery = Told(names(name))
     assert committed(lake, book, 1) == [1]
     assert (lake.keys(), lake.rejected()) == (["a"], {})
 
@@ -189,7 +190,7 @@ def test_a_hinted_name_that_is_not_there_is_no_hole(lake: Lake) -> None:
     lake.tick(book)
     lost, name = writes.publish("a"), writes.publish("b")
     lake.folder.delete([lost])
-    book.pending_index.discovery = Told(names(lost, name, name.at(3), RUN))
+    book.inbox.pending_index.discovery = Told(names(lost, name, name.at(3), RUN))
     since = len(faults.seen)
     result = lake.tick(book)
     assert (result.holes, lake.keys(), lake.rejected()) == ([lost], ["b"], {})
@@ -206,12 +207,12 @@ def test_one_that_a_slower_bookkeeper_reads_late_is_no_hole(lake: Lake) -> None:
     book, writes = told(lake, faults=faults), Writes(lake)
     lake.tick(book)
     first, second = writes.publish("a"), writes.publish("b")
-    book.pending_index.discovery = Told(names(first, second))
+    book.inbox.pending_index.discovery = Told(names(first, second))
     faults.between(f"read folder/pending/{first}", lake.tick)
     result = lake.tick(book)
     assert (result.holes, result.commit, lake.keys(), lake.rejected()) == ([], None, ["a", "b"], {})
     third = writes.publish("c")
-    book.pending_index.discovery = Told(names(first, third))
+    book.inbox.pending_index.discovery = Told(names(first, third))
     assert committed(lake, book, 1) == [1]
     assert (lake.keys(), lake.rejected()) == (["a", "b", "c"], {})
 
@@ -219,10 +220,10 @@ def test_one_that_a_slower_bookkeeper_reads_late_is_no_hole(lake: Lake) -> None:
 def test_a_hinted_txlog_that_is_large_is_listed_first_and_committed_in_the_same_tick(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bookkeeper.tick.tick.UNLISTED_BYTES", 100)
+    monkeypatch.setattr("bookkeeper.tick.inbox.UNLISTED_BYTES", 100)
     book, writes = told(lake), Writes(lake)
     lake.tick(book)
-    book.pending_index.discovery = Told(names(writes.publish("a")))
+    book.inbox.pending_index.discovery = Told(names(writes.publish("a")))
     listings = lake_listings(book)
     assert committed(lake, book, 1) == [1]
     assert listings == ["pending/"]
@@ -243,7 +244,7 @@ def test_a_hinted_txlog_that_the_storage_does_not_date_is_listed_first(
         }
 
     monkeypatch.setattr(book.folder.store, "read_versions", undated)
-    book.pending_index.discovery = Told(names(writes.publish("a")))
+    book.inbox.pending_index.discovery = Told(names(writes.publish("a")))
     listings = lake_listings(book)
     assert (committed(lake, book, 1), listings) == ([1], ["pending/"])
 
@@ -251,7 +252,7 @@ def test_a_hinted_txlog_that_the_storage_does_not_date_is_listed_first(
 def test_what_one_wave_of_asking_leaves_unanswered_is_asked_for_again(lake: Lake) -> None:
     faults = Faults()
     book, writes, other = told(lake, faults=faults), Writes(lake, "w1"), Writes(lake, "w2")
-    book.pending_index = PendingIndex(Probe(), 1000)
+    book.inbox.pending_index = PendingIndex(Probe(), 1000)
     writes.publish("a")
     other.publish("x")
     lake.tick(book)
@@ -266,21 +267,21 @@ def test_room_for_what_no_listing_has_sized_is_reserved_while_it_is_read(lake: L
     book, writes = told(lake), Writes(lake)
     lake.tick(book)
     asked: list[int] = []
-    part = book.read_budget.part
-    book.read_budget.part = lambda wanted, now: (asked.append(wanted), part(wanted, now))[1]  # type: ignore[method-assign]
+    part = book.inbox.read_budget.part
+    book.inbox.read_budget.part = lambda wanted, now: (asked.append(wanted), part(wanted, now))[1]  # type: ignore[method-assign]
     found = [writes.publish("a"), writes.publish("b")]
-    book.pending_index.discovery = Told(names(*found))
+    book.inbox.pending_index.discovery = Told(names(*found))
     size = sum(item.size for item in lake.folder.pending())
     assert committed(lake, book, 1) == [2]
     assert asked == [2 * UNLISTED_BYTES, size, size + MORE_BYTES]
-    assert not book.read_budget._parts
+    assert not book.inbox.read_budget._parts
 
 
 def test_with_next_to_no_room_hints_are_listed_and_one_is_read_all_the_same(lake: Lake) -> None:
     book, writes = told(lake), Writes(lake)
     lake.tick(book)
-    book.read_budget = ReadBudget(10)
-    book.pending_index.discovery = Told(names(writes.publish("a"), writes.publish("b")))
+    book.inbox.read_budget = ReadBudget(10)
+    book.inbox.pending_index.discovery = Told(names(writes.publish("a"), writes.publish("b")))
     listings = lake_listings(book)
     assert committed(lake, book, 2) == [1, 1]
     assert listings
@@ -291,7 +292,7 @@ def test_what_is_hinted_is_dated_by_the_storage_and_proves_the_clock_for_nothing
     book, writes = told(lake, faults=faults), Writes(lake)
     lake.tick(book)
     lake.clock.move(minutes=20)
-    book.pending_index.discovery = Told(names(writes.publish("a")))
+    book.inbox.pending_index.discovery = Told(names(writes.publish("a")))
     assert committed(lake, book, 1) == [1]
     assert not [seen for seen in faults.seen if "clock" in seen]
 
@@ -299,12 +300,12 @@ def test_what_is_hinted_is_dated_by_the_storage_and_proves_the_clock_for_nothing
 def test_what_is_hinted_proves_nothing_where_the_storage_says_another_time(lake: Lake) -> None:
     book, writes = told(lake), Writes(lake)
     lake.tick(book)
-    book.limits = type(book.limits)(1, 2**40, 10_000)
+    book.inbox.limits = type(book.inbox.limits)(1, 2**40, 10_000)
     hinted = names(writes.publish("a"), writes.publish("b"))
     disk = Clock(lake.clock.now)
     book.folder.store.clock = disk  # type: ignore[attr-defined]
     lake.clock.move(minutes=55)
-    book.pending_index.discovery = Told(hinted)
+    book.inbox.pending_index.discovery = Told(hinted)
     for _ in range(2):  # the second is left over from the first tick
         assert committed(lake, book, 1) == [1]
         assert lake.table().metadata.last_updated_ms / 1000 <= disk.now.timestamp() + 1
@@ -315,7 +316,7 @@ def test_after_a_listing_that_failed_only_another_listing_will_do(lake: Lake) ->
     book = told(lake, faults=faults)
     lake.tick(book)
     Writes(lake).publish("a")
-    book.pending_index.discovery = Told(LOOK)
+    book.inbox.pending_index.discovery = Told(LOOK)
     faults.on("list folder/pending", BEFORE, StorageUnavailable, times=1)
     with pytest.raises(StorageUnavailable):
         lake.tick(book)
@@ -326,7 +327,7 @@ def test_a_hint_whose_commit_failed_is_not_forgotten(lake: Lake) -> None:
     faults = Faults()
     book, writes = told(lake, faults=faults), Writes(lake)
     lake.tick(book)
-    book.pending_index.discovery = Told(names(writes.publish("a")))
+    book.inbox.pending_index.discovery = Told(names(writes.publish("a")))
     faults.on("read folder/pending", BEFORE, StorageUnavailable, times=1)
     assert committed(lake, book, 2) == [0, 1]
 
@@ -336,6 +337,6 @@ def test_a_txlog_another_bookkeeper_consumed_is_passed_over(lake: Lake) -> None:
     lake.tick(book)
     name = writes.publish("a")
     lake.tick()
-    book.pending_index.discovery = Told(names(name, writes.publish("b")))
+    book.inbox.pending_index.discovery = Told(names(name, writes.publish("b")))
     assert sum(committed(lake, book, LOOK_EVERY)) == 1
     assert lake.keys() == ["a", "b"]

@@ -28,7 +28,7 @@ class Book:
 
     def __init__(self, answer: TickResult | Exception, discovery: Any) -> None:
         self.answer, self.ticks = answer, 0
-        self.pending_index = SimpleNamespace(discovery=discovery)
+        self.inbox = SimpleNamespace(discovery=discovery)
         self.lease: Any = NoLease()
         self.result = TickResult()
 

@@ -14,7 +14,7 @@ RUN = TxlogName("w1", new_incarnation(1, bytes(10)), 1)
 def test_after_a_listing_new_txlogs_of_known_writers_are_found_without_one(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     book, writes, other = lake.book(), Writes(lake, "w1"), Writes(lake, "w2")
-    book.pending_index = PendingIndex(Probe(), look_every=5)
+    book.inbox.pending_index = PendingIndex(Probe(), look_every=5)
     writes.publish("a1")
     lake.tick(book)  # lists
     for key in ("a2", "a3", "a4"):

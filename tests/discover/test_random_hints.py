@@ -42,7 +42,7 @@ class Walk:
 
     def _book(self, faults: Faults, probing: bool) -> Bookkeeper:
         book = self.lake.book(faults, window=timedelta(seconds=self.dice.choice([0, 2])))
-        book.pending_index = PendingIndex(Probe() if probing else Told(LOOK), self.dice.choice([2, 7, 1000]))
+        book.inbox.pending_index = PendingIndex(Probe() if probing else Told(LOOK), self.dice.choice([2, 7, 1000]))
         return book
 
     def publish(self) -> None:
@@ -64,8 +64,8 @@ class Walk:
 
     def turn(self, index: int) -> None:
         book = self.books[index]
-        if isinstance(book.pending_index.discovery, Told):
-            book.pending_index.discovery.answers.append(self.hints())
+        if isinstance(book.inbox.pending_index.discovery, Told):
+            book.inbox.pending_index.discovery.answers.append(self.hints())
         with suppress(Retry):
             result = self.lake.tick(book, seconds=self.dice.choice([1, 3, 11]))
             self.holes += len(result.holes)

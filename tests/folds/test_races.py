@@ -155,7 +155,7 @@ def test_a_merge_of_manifests_between_plan_and_commit_is_no_obstacle(
     computed, before = planned(lake), state(lake)
     monkeypatch.setattr(merge, "FAN", 2)
     ledger, view = lake.book().ledger, lake.view()
-    ledger.append(view, [], view.marks, [])
+    ledger.append(view, [], view.marks)
     after = {item.manifest_path for item in ledger.manifests(lake.view())}
     assert not after & computed.plan.manifests  # type: ignore[union-attr]
     committed(lake, computed)

@@ -9,7 +9,6 @@ import pytest
 
 from bookkeeper.contract.txlog import decode
 from bookkeeper.ledger.merge import FAN
-from bookkeeper.ledger.txlog_groups import grouped_by_spec
 from bookkeeper.retention.scan import warm_cache
 from bookkeeper.tick import retain
 from tests.retention.test_retention import HOUR, LOOSE, kept
@@ -63,7 +62,7 @@ def test_a_txlog_that_was_decoded_for_another_column_tells_nothing_of_its_manife
     ledger, view = book.ledger, lake.view()
     for column in (None, 2):
         txlog = decode(name, data, 2**20, column)
-        after = ledger.append(view, grouped_by_spec([txlog]), view.marks, [name])
+        after = ledger.append(view, [txlog], view.marks)
         assert ledger.cache.manifest(ledger.manifests(after)[0].manifest_path) is None
         view = after
 

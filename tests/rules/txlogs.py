@@ -364,7 +364,7 @@ def one_bad_txlog_ends_the_tick(rightly: Any, intake: Any, name: Any, error: Exc
     "A txlog that makes the engine fail is found and held, and the others get in.",
     Fails("tests/tick/test_lying_counts.py::test_a_txlog_that_the_engine_fails_on_is_held_and_the_others_get_in"),
 )
-@breaks("bookkeeper.tick.tick.culprits")
+@breaks("bookkeeper.tick.planning.culprits")
 def no_culprit_is_looked_for(rightly: Any, txlogs: Any, rehearse: Any) -> dict[Any, Any]:
     """A defect while the commit is built ends the tick."""
     return {}

@@ -27,8 +27,7 @@ class Book:
         self.ticks: list[datetime] = []
         self.lease: Any = NoLease()
         self.result = TickResult()
-        self.pending_index = SimpleNamespace(discovery=Listing())
-        self.consumed = SimpleNamespace(wait=lambda: None)
+        self.inbox = SimpleNamespace(discovery=Listing(), consumed=SimpleNamespace(wait=lambda: None))
 
     def tick(self, now: datetime) -> TickResult:
         self.ticks.append(now)

@@ -30,10 +30,8 @@ class Resting:
         self, lease: Any, meanwhile: Callable[[datetime], Any] = lambda now: None, discovery: Any = None
     ) -> None:
         self.now, self.meanwhile, self.waits, self.ticks = NOW, meanwhile, list[float](), list[float]()
-        noticed = SimpleNamespace(discovery=discovery or Listing())
-        book: Any = SimpleNamespace(
-            lease=lease, pending_index=noticed, result=TickResult(), tick=self.tick, consumed=SimpleNamespace(wait=bool)
-        )
+        inbox = SimpleNamespace(discovery=discovery or Listing(), consumed=SimpleNamespace(wait=bool))
+        book: Any = SimpleNamespace(lease=lease, inbox=inbox, result=TickResult(), tick=self.tick)
         self.slot = TableLoop("events", lambda: book)
 
     def run(self) -> "Resting":

@@ -49,8 +49,8 @@ class Book:
 
     def __init__(self, world: "World", table: Table) -> None:
         self.world, self.table, self.lease = world, table, Lease(table.name)
-        self.pending_index, self.result = SimpleNamespace(discovery=Listing()), None
-        self.consumed = SimpleNamespace(wait=lambda: None)
+        self.inbox = SimpleNamespace(discovery=Listing(), consumed=SimpleNamespace(wait=lambda: None))
+        self.result = None
 
     def tick(self, now: datetime) -> TickResult:
         self.world.ticks.append((self.table.name, (now - NOW).total_seconds()))
@@ -219,9 +219,9 @@ def test_a_loop_that_fails_outside_of_a_tick_goes_on(world: World, caplog: pytes
     world.moments.move(0.5)
     slot = world.tables.slots[0]
     assert slot.book is not None
-    slot.book.pending_index.discovery = broken  # type: ignore[assignment]
+    slot.book.inbox.discovery = broken  # type: ignore[assignment]
     world.moments.move(4)
-    slot.book.pending_index.discovery = Listing()
+    slot.book.inbox.discovery = Listing()
     world.moments.move(10)
     assert world.of("a") == [0, 1, 9, 10, 11, 12, 13, 14]
     assert [getattr(record, "action", "") for record in caplog.records] == ["defect"]

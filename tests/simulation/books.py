@@ -105,7 +105,7 @@ class Books:
         self.slots.pop(name, None)
         self.folds.pop(name, None)
         if (book := self.books.pop(name, None)) is not None:
-            book.pending_index.discovery.close()
+            book.inbox.pending_index.discovery.close()
         for threads in (self.renewals, self.receivers):
             threads.of[name].forget()
         self.scheduler.kill(f"{prefix}{name}" for prefix in self._threads_of(name))

@@ -141,7 +141,7 @@ class Quiet:
             for name in BOOKS * self.world.settings.look_every:
                 self._run(name, 1)
             for book in self.world.books.values():
-                book.pending_index.look_every = NO_LISTING
+                book.inbox.pending_index.look_every = NO_LISTING
 
     def _long(self) -> None:
         """Hours; compactors begin anew, for one leaves files alone that it once failed to read."""
@@ -149,7 +149,7 @@ class Quiet:
         for name in ("compactor-1", "compactor-2"):
             self.scheduler.actors[name].die()
         for book in world.books.values():
-            book.pending_index.look_every = world.settings.look_every
+            book.inbox.pending_index.look_every = world.settings.look_every
         self.liveness.begin()
         self._run("foreign-append", 1)
         for number in range(LONG_ROUNDS):

@@ -62,7 +62,7 @@ class Queue:
 
     def tick(self, book: Bookkeeper) -> Any:
         done = book.tick(self.clock.move(seconds=1))
-        book.consumed.wait()
+        book.inbox.consumed.wait()
         return done
 
     def keys(self) -> list[str]:
@@ -165,12 +165,12 @@ def test_three_bookkeepers_without_a_lease_commit_every_row_once(queue: Queue) -
 
     def runs() -> None:
         book = queue.book()
-        book.limits = replace(book.limits, txlogs=2)
+        book.inbox.limits = replace(book.inbox.limits, txlogs=2)
         try:
             while not ended.is_set():
                 with suppress(Retry):
                     book.tick(queue.clock.now)
-            book.consumed.wait()
+            book.inbox.consumed.wait()
         except BaseException as error:  # noqa: BLE001 - it is shown by the test's thread
             defects.append(error)
 

@@ -61,7 +61,7 @@ class Counted:
         line = Line()
         self.between.use(line, all_requests=True)
         self.book.tick(self.clock.move(seconds=seconds))
-        self.book.consumed.wait()
+        self.book.inbox.consumed.wait()
         return line.requests
 
 
@@ -162,7 +162,7 @@ def test_a_hinted_tick_begins_with_the_txlog_itself(kind: str) -> None:
     with watched(kind) as (queue, between):
         queue.publish(2)
         names = frozenset(item.name for item in Folder(open_store(queue.made.folder, queue.near)).pending())
-        queue.book.pending_index.discovery, queue.book.pending_index.look_every = Told(names), 1000
+        queue.book.inbox.pending_index.discovery, queue.book.inbox.pending_index.look_every = Told(names), 1000
         between.at_once(*[str(name) for name in names])
         queue.tick()
         assert {*between.events[:2]} == {f"GET {name}" for name in names} and not between.together
@@ -193,7 +193,7 @@ def test_no_put_waits_for_leave_to_send_its_body(kind: str) -> None:
 
 def test_probing_asks_for_each_writer_and_lists_now_and_then() -> None:
     with counted("azurite") as queue:
-        queue.book.pending_index = PendingIndex(Probe(), look_every=5)
+        queue.book.inbox.pending_index = PendingIndex(Probe(), look_every=5)
         queue.publish(5)
         queue.tick()  # lists, and so meets the writers
         # After rows rewrites/ is listed once more: in the fourth.

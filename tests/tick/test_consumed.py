@@ -72,7 +72,7 @@ def test_the_next_tick_begins_and_commits_while_the_deletion_is_under_way(lake: 
     assert len(far.deleted) == 1, "the second deletion waits for the first; its commit did not"
     far.released.set()
     ticking.join(SECONDS)
-    book.consumed.wait()
+    book.inbox.consumed.wait()
     assert far.deleted == [[f"pending/{first}"], [f"pending/{second}"]]
     assert (lake.keys(), lake.pending(), lake.operations()) == (["a", "b"], [], ["append", "append"])
 
@@ -91,7 +91,7 @@ def test_a_reload_and_a_second_listing_beside_the_deletion_take_nothing_for_new(
     assert far.reached.wait(SECONDS)
     far.released.set()
     ticking.join(SECONDS)
-    book.consumed.wait()
+    book.inbox.consumed.wait()
     assert len(far.deleted) == 2
     assert (lake.keys(), lake.pending(), lake.rejected()) == (["a", "b"], [], {})
 
@@ -104,12 +104,12 @@ def test_what_a_deletion_left_is_deleted_by_a_later_tick(
     far.released.set()
     name = writer.publish("a")
     lake.tick(book)
-    book.consumed.wait()
+    book.inbox.consumed.wait()
     assert lake.pending() == [str(name)]
     assert "delete" in {getattr(record, "action", "") for record in caplog.records}
     far.trouble = None
     lake.tick(book)
-    book.consumed.wait()
+    book.inbox.consumed.wait()
     assert (lake.keys(), lake.pending(), len(far.deleted)) == (["a"], [], 2)
 
 

@@ -213,7 +213,7 @@ def moved_file(lake: Lake, writer: Writes) -> DataFile:
 def test_a_pending_folder_that_is_a_link_is_trouble_and_not_empty(lake: Lake, probing: bool) -> None:
     book, writer = lake.book(), Writes(lake)
     if probing:
-        book.pending_index = PendingIndex(Probe(), 1000)
+        book.inbox.pending_index = PendingIndex(Probe(), 1000)
     writer.publish("a")
     lake.tick(book)
     writer.publish("b")

@@ -111,7 +111,7 @@ def test_a_successor_waits_for_a_predecessor_that_there_was_no_room_to_read(lake
     path = lake.made.folder.removeprefix("file://") + f"/pending/{older}"
     os.utime(path, (os.path.getmtime(path) - 60,) * 2)
     book = lake.book()
-    book.read_budget = ReadBudget(0)  # one txlog a tick, the oldest: it continues from the other
+    book.inbox.read_budget = ReadBudget(0)  # one txlog a tick, the oldest: it continues from the other
     for _ in range(3):
         lake.tick(book)
     assert (lake.rejected(), position(lake), lake.keys()) == ({}, b"2", ["a", "b"])

@@ -47,7 +47,7 @@ class FarLake:
         """One tick, after which nothing is under way; what it asked for, from its listing on."""
         self.trips.now, self.trips.requests = 0, []
         self.lake.tick(self.book, **move)
-        self.book.consumed.wait()
+        self.book.inbox.consumed.wait()
         return self.trips
 
 
@@ -175,11 +175,11 @@ def test_the_footers_of_delete_files_are_read_beside_the_lookup(
 
 
 def test_hinted_txlogs_are_visible_after_three_round_trips(far: FarLake) -> None:
-    far.book.pending_index = PendingIndex(Told(LOOK), 1000)
+    far.book.inbox.pending_index = PendingIndex(Told(LOOK), 1000)
     published(far, 1)
     far.tick()
     writer = Writes(far.lake)
-    far.book.pending_index.discovery = Told(frozenset(writer.publish(f"h{number}") for number in range(5)))
+    far.book.inbox.pending_index.discovery = Told(frozenset(writer.publish(f"h{number}") for number in range(5)))
     trips = far.tick()
     assert trips.of("read_versions folder/pending") == [1] * 5 and not trips.of("list ")
     assert visible(trips) == (4 if kind_of(far) == STORAGE else 3)

@@ -57,7 +57,7 @@ def test_a_bad_one_is_refused_with_a_reason_in_the_tick_that_commits_the_good_on
 ) -> None:
     book, good, bad = lake.book(), Writes(lake, "good"), Writes(lake, "bad")
     if probing:
-        book.pending_index = PendingIndex(Probe(), 1000)
+        book.inbox.pending_index = PendingIndex(Probe(), 1000)
         good.publish("first")
         bad.publish("before")
         lake.tick(book)
@@ -79,10 +79,10 @@ def test_a_bad_one_is_refused_with_a_reason_in_the_tick_that_commits_the_good_on
 def test_one_that_is_too_large_takes_no_room_from_the_good_ones(lake: Lake) -> None:
     room = ReadBudget(2**24)
     book, good = lake.book(), Writes(lake, "good")
-    book.read_budget = room
+    book.inbox.read_budget = room
     taken: list[int] = []
     part = room.part
-    book.read_budget.part = lambda wanted, now: (taken.append(wanted), part(wanted, now))[1]  # type: ignore[method-assign]
+    book.inbox.read_budget.part = lambda wanted, now: (taken.append(wanted), part(wanted, now))[1]  # type: ignore[method-assign]
     name = good.publish("1")
     size = pending(lake, name).stat().st_size
     huge(pending(lake, Writes(lake, "bad").name.at(1)))
