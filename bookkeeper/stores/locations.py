@@ -22,7 +22,7 @@ _HARMLESS = bytes(byte for byte in range(256) if not _SUSPECT.match(chr(byte)))
 
 
 def absolute(where: str) -> str:
-    """A URL as it is; a path from the root of the disk on."""
+    """Returns a URL unchanged, and a path of the disk as an absolute one."""
     return where if ":" in where else os.path.abspath(where)
 
 
