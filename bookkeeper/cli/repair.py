@@ -8,6 +8,7 @@ loads the table again.
 
 import os
 from dataclasses import asdict, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -102,10 +103,7 @@ def forget(
       bookkeeper forget 'ingest-*' --table events
       bookkeeper forget orders-03 --channel orders/17 --table events
     """
-    from bookkeeper.commands.forget import forget as without
-    from bookkeeper.commands.forget import forget_channel, reason
     from bookkeeper.config.units import duration
-    from bookkeeper.errors import NotPossible
 
     if not writers and idle is None:
         raise click.UsageError("give the names of WRITERs, or --idle")
@@ -116,20 +114,34 @@ def forget(
     except ValueError as exc:
         raise click.UsageError(f"--idle: {exc}") from exc
     there = opened(config, table)
-    view, now = there.view(), utc_now()
     if channel is not None:
-        left = forget_channel(view.marks, there.folder, there.table, writers[0], channel)
-        after = there.publisher.record(view, left, f"forget {channel} of {writers[0]}")
-        show_record({"table": there.table.name, "forgotten": [channel], "snapshot": after.marks.snapshot}, as_json)
-        return
+        show_record(_forget_channel(there, writers[0], channel), as_json)
+    else:
+        show_record(_forget_writers(there, writers, span), as_json)
+
+
+def _forget_channel(there: Opened, writer: str, channel: str) -> dict[str, Any]:
+    from bookkeeper.commands.forget import forget_channel
+
+    view = there.view()
+    left = forget_channel(view.marks, there.folder, there.table, writer, channel)
+    after = there.publisher.record(view, left, f"forget {channel} of {writer}")
+    return {"table": there.table.name, "forgotten": [channel], "snapshot": after.marks.snapshot}
+
+
+def _forget_writers(there: Opened, writers: tuple[str, ...], span: timedelta | None) -> dict[str, Any]:
+    from bookkeeper.commands.forget import forget as without
+    from bookkeeper.commands.forget import reason
+    from bookkeeper.errors import NotPossible
+
+    view, now = there.view(), utc_now()
     found = without(view.marks, there.folder, there.table, writers, span, now)
     if not there.ledger.clock.allows_destroying():
         raise NotPossible("this clock differs from the storage's: it cannot tell what is idle", hint="Set it (NTP).")
     for writer, why in found.kept.items():
         say(f"{writer} is kept: {why}")
     after = there.publisher.record(view, found.marks, reason(found.forgotten))
-    about = {"table": there.table.name, "forgotten": found.forgotten, "snapshot": after.marks.snapshot}
-    show_record(about, as_json)
+    return {"table": there.table.name, "forgotten": found.forgotten, "snapshot": after.marks.snapshot}
 
 
 @click.command("accept-rollback", cls=Command, short_help="Continue after a rollback of the table.")

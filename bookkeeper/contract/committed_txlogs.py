@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.names import TxlogName, started_ms
-from bookkeeper.contract.offsets import Offsets
-from bookkeeper.errors import MarksLost, TooManyHoles
+from bookkeeper.contract.offsets import MOST_CHANNELS, Offsets
+from bookkeeper.errors import MarksLost, TooManyChannels, TooManyHoles
 
 PROPERTY = "bookkeeper.marks"
 #: the newest that is known; marks without offsets are version 1
@@ -129,6 +129,19 @@ class Marks:
     def channels(self) -> int:
         """How many channels the slots of the table have."""
         return sum([len(known.offsets) for known in self.writers.values()])
+
+    def new_channels(
+        self, writer: str, reached: Iterable[str], others: Collection[tuple[str, str]] = ()
+    ) -> set[tuple[str, str]]:
+        """
+        The (writer, channel) that the table does not know yet: `others`, and those that `writer` has reached. Raises
+        TooManyChannels where the table has no room for a channel that is not among `others`.
+        """
+        known = self.writer(writer).offsets
+        found = {*others, *[(writer, channel) for channel in reached if channel not in known]}
+        if len(found) > len(others) and (count := self.channels + len(found)) > MOST_CHANNELS:
+            raise TooManyChannels(f"the table would have offsets of {count} channels, it has room for {MOST_CHANNELS}")
+        return found
 
     def advanced(
         self,

@@ -13,7 +13,6 @@ from bookkeeper.contract import committed_txlogs as marks_format
 from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import CommitConflict, MarksLost, PositionTaken
-from bookkeeper.tick import writer_room
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, crash
 from tests.support.lake import Lake, Writes
 from tests.support.slots import Slot, offsets_of
@@ -186,7 +185,7 @@ def test_a_commit_in_between_is_a_conflict_also_for_one_without_rows(either: Lak
 
 
 def test_channels_past_the_room_cost_their_txlog_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_room, "MOST_CHANNELS", 3)
+    monkeypatch.setattr(marks_format, "MOST_CHANNELS", 3)
     slot, other = Slot(lake), Slot(lake, "slot-01")
     slot.reaches("a", p0="1", p1="1")
     lake.tick()
@@ -195,7 +194,7 @@ def test_channels_past_the_room_cost_their_txlog_alone(lake: Lake, monkeypatch: 
     Writes(lake).publish("d")
     lake.tick()
     assert (lake.keys(), lake.rejected()) == (["a", "c", "d"], {str(refused): "TooManyChannels"})
-    assert "more than 3" in lake.folder.reason(refused)["reason"]
+    assert "room for 3" in lake.folder.reason(refused)["reason"]
     slot.reaches("e", p0="3", p1="2", p2="2")  # those that are known go on
     full = Slot(lake, "slot-02").reaches("f", p0="1")
     lake.tick()
