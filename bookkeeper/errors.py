@@ -15,7 +15,7 @@ Every error that a user can meet, as a tree by what the loop does next.
     │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers, NoDataFile  a data file it names
     │   ├── DeleteFileDiffers                                           a delete file it names
     │   ├── PositionTaken, OutOfOrder, IncarnationPruned, FromTheFuture  its place in the order
-    │   └── TooManyWriters, TooManyChannels                             the room in the marks
+    │   └── TooManyWriters, TooManyChannels, ChannelTaken               the room in the marks
     ├── RewriteRejected   this rewrite can never be committed; the compactor plans anew from the table
     │   ├── RewriteCorrupt, RewriteUnfit      the rewrite itself, or a new file of it
     │   ├── ReplacedFilesChanged              a file that it replaces is not live as it says
@@ -240,6 +240,15 @@ class TooManyChannels(Reject):
     hint = (
         "Forget channels that will not come back: bookkeeper forget WRITER --channel CHANNEL. Then restart the slot. "
         "Or give some of its channels another table."
+    )
+
+
+class ChannelTaken(Reject):
+    """Another slot of the table reads the channel: its rows would be in the table twice."""
+
+    hint = (
+        "All instances of a source have the same name and number of slots: bookkeeper rehash changes the number. Where "
+        "the other slot has stopped for good: bookkeeper forget WRITER --channel CHANNEL."
     )
 
 

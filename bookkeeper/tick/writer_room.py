@@ -3,7 +3,7 @@ The room in the marks, which every commit writes again: names of writers, their 
 until they are forgotten.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.txlog import Txlog
@@ -29,12 +29,14 @@ class WriterRoom:
         #: of writers in the batch, the bytes of the position that they reach
         self.reached: dict[str, int] = {}
         self.fresh, self.bytes = 0, sum(len(known.position or b"") for known in marks.writers.values())
-        #: of slots: channels of the batch that `marks` do not know
-        self.new_channels = set[tuple[str, str]]()
+        #: channels of the batch that `marks` do not know, each with its slot
+        self.new_channels: Mapping[str, str] = {}
 
     def take(self, txlog: Txlog) -> None:
-        """Takes room for this txlog; raises TooManyWriters, TooManyChannels, and takes nothing, when there is none."""
-        channels = self.marks.new_channels(txlog.name.writer, txlog.offsets, self.new_channels)
+        """
+        Takes room for this txlog; raises TooManyWriters, TooManyChannels, ChannelTaken, and then takes nothing.
+        """
+        channels = self.marks.with_channels(txlog.name.writer, txlog.offsets, self.new_channels)
         self._take_writer(txlog)
         self.new_channels = channels
 

@@ -10,7 +10,7 @@ from pyiceberg.table.snapshots import Operation
 from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.offsets import Offsets
 from bookkeeper.contract.txlog import Txlog
-from bookkeeper.errors import EntryInvalid
+from bookkeeper.errors import ChannelTaken, EntryInvalid, TooManyChannels
 from bookkeeper.ledger.commit import NewSnapshot
 from tests.rules.rule import Chapter, breaks
 from tests.rules.systems import Fails, Simulated
@@ -18,6 +18,7 @@ from tests.rules.systems import Fails, Simulated
 rule = Chapter()
 TICK = "tests/tick/test_offsets.py::"
 WRITER = "tests/writers/test_offsets.py::"
+REHASH = "tests/commands/test_rehash.py::"
 CONTRACT = "tests/contract/test_offsets.py::"
 VERSION_2 = (
     "tests/contract/test_marks_json.py::test_marks_with_offsets_are_version_2_and_without_them_version_1_byte_for_byte"
@@ -138,10 +139,60 @@ def pruning_forgets_offsets(rightly: Any, marks: Marks, *given: Any, **named: An
     Fails(f"{TICK}test_channels_past_the_room_cost_their_txlog_alone"),
     Fails(f"{TICK}test_two_thousand_channels_are_the_room"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Marks.new_channels")
-def any_number_of_channels(rightly: Any, *given: Any) -> Any:
+@breaks("bookkeeper.contract.committed_txlogs.Marks.with_channels")
+def any_number_of_channels(rightly: Any, marks: Marks, writer: str, reached: Any, new: Offsets) -> Any:
     """No channel is counted."""
-    return set()
+    try:
+        return rightly(marks, writer, reached, new)
+    except TooManyChannels:
+        return {**new, **dict.fromkeys(reached, writer)}
+
+
+@rule(
+    "A channel has one slot in a table: of two, each would bring its rows.",
+    Fails(f"{TICK}test_a_channel_has_one_slot_in_a_batch_and_in_the_table"),
+    Fails(f"{REHASH}test_an_instance_with_the_former_number_begins_no_channel_anew"),
+)
+@breaks("bookkeeper.contract.committed_txlogs.Marks.with_channels")
+def a_channel_has_many_slots(rightly: Any, marks: Marks, writer: str, reached: Any, new: Offsets) -> Any:
+    """Each slot has the channels that it names."""
+    try:
+        return rightly(marks, writer, reached, new)
+    except ChannelTaken:
+        return {**new, **dict.fromkeys(reached, writer)}
+
+
+@rule(
+    "Where the number of slots changes, each slot gets a new position: runs from before are fenced.",
+    Fails(f"{REHASH}test_runs_from_before_are_fenced_wherever_they_stand"),
+)
+@breaks("bookkeeper.commands.rehash._moved")
+def rehash_keeps_positions(rightly: Any, marks: Marks, *given: Any) -> Marks:
+    """Offsets move, and each slot goes on from its position of before."""
+    moved: Marks = rightly(marks, *given)
+    writers = {name: replace(known, position=marks.writer(name).position) for name, known in moved.writers.items()}
+    return replace(moved, writers=writers)
+
+
+@rule(
+    "The number of slots does not change while a txlog of them is pending or rejected.",
+    Fails(f"{REHASH}test_nothing_moves_while_a_txlog_of_a_slot_is_pending_or_rejected"),
+)
+@breaks("bookkeeper.commands.rehash._check_folder")
+def rehash_passes_over_txlogs(rightly: Any, folder: Any, source: str) -> None:
+    """The folder is not looked at."""
+
+
+@rule(
+    "Where a channel moves to another slot of a keyed table, versions of its keys are numbered on.",
+    Fails(f"{REHASH}test_the_next_run_of_a_keyed_table_comes_behind_the_runs_of_all_slots"),
+)
+@breaks("bookkeeper.commands.rehash._moved")
+def rehash_forgets_runs(rightly: Any, marks: Marks, names: Any, *given: Any) -> Marks:
+    """A slot knows its own runs alone."""
+    moved: Marks = rightly(marks, names, *given)
+    own = {name: marks.writer(name).incarnations for name in moved.writers}
+    return replace(moved, writers={name: replace(moved.writer(name), incarnations=own[name]) for name in own})
 
 
 @rule(

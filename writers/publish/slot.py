@@ -15,7 +15,7 @@ from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.offsets import MOST_IN_TXLOG, Offsets
 from bookkeeper.contract.txlog import WITH_OFFSETS
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.errors import NotPossible, TooManyChannels
+from bookkeeper.errors import ChannelTaken, NotPossible, TooManyChannels
 from writers.publish.card_follower import CardFollower
 from writers.timing import Clock, Wait, retry
 
@@ -81,14 +81,14 @@ class Slot:
         self._check_room(given or {})
 
     def _check_room(self, given: Mapping[str, str]) -> None:
-        """Asks the marks where channels are new, as the bookkeeper will: a txlog with one too many is rejected."""
+        """Asks the marks where channels are new, as the bookkeeper will: one too many, or of another slot."""
         if given.keys() <= self.reached.keys() | self.waiting.keys():
             return
         copy = retry(self._folder.marks, self._wait)
         marks = NO_MARKS if copy is None else copy.marks
         try:
-            marks.new_channels(self._name, {**self.reached, **self.waiting, **given})
-        except TooManyChannels as exc:
+            marks.with_channels(self._name, {**self.reached, **self.waiting, **given}, {})
+        except (ChannelTaken, TooManyChannels) as exc:
             raise NotPossible(str(exc), hint=exc.hint) from exc
 
     def took(self, given: Mapping[str, str] | None, rows: bool) -> None:
