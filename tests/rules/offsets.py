@@ -13,7 +13,7 @@ from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import ChannelTaken, EntryInvalid, TooManyChannels
 from bookkeeper.ledger.commit import NewSnapshot
 from tests.rules.rule import Chapter, breaks
-from tests.rules.systems import Fails, Simulated
+from tests.rules.systems import Fails, Modelled, Simulated
 
 rule = Chapter()
 TICK = "tests/tick/test_offsets.py::"
@@ -41,10 +41,11 @@ def positions_of_slots_are_not_compared(rightly: Any, planner: Any, txlog: Txlog
 @rule(
     "The position of a slot's txlog recurs in no run: with a counter a txlog fits behind another run's.",
     Simulated(6000),
+    Modelled("PositionsNeverRecur"),
     Fails(f"{WRITER}test_of_two_runs_that_fork_all_of_one_is_rejected_and_its_offsets_with_it"),
 )
 @breaks("writers.publish.slot.Slot.position")
-def positions_of_slots_are_counted(rightly: Any, slot: Any, name: Any, given: Any) -> Any:
+def positions_of_slots_are_counted(rightly: Any, slot: Any, name: Any, given: Any, card: Any) -> Any:
     """The position is the number of the txlog: two runs count the same."""
     return str(name.sequence).encode() if slot.waiting else given
 
@@ -52,6 +53,7 @@ def positions_of_slots_are_counted(rightly: Any, slot: Any, name: Any, given: An
 @rule(
     "Offsets are merged: a channel that a txlog does not name stays where it was.",
     Simulated(3000),
+    Modelled("OffsetsMerged"),
     Fails(f"{TICK}test_offsets_come_with_the_rows_and_channels_that_are_not_named_stay"),
     Fails(f"{CONTRACT}test_a_channel_that_a_txlog_does_not_name_stays_where_it_was"),
 )
@@ -63,6 +65,7 @@ def offsets_are_replaced(rightly: Any, before: Offsets, reached: Offsets) -> Off
 
 @rule(
     "A rejected txlog moves no offset.",
+    Modelled("RejectedMovesNothing"),
     Fails(f"{TICK}test_a_fork_in_one_batch_leaves_the_offsets_of_one_run"),
 )
 @breaks("bookkeeper.tick.plan_batch._Planner._try")
@@ -72,6 +75,18 @@ def rejected_offsets_are_taken(rightly: Any, planner: Any, txlog: Txlog, key: An
     if txlog.name in planner.batch.rejected:
         known = planner.batch.offsets.setdefault(txlog.name.writer, {})
         planner.batch.offsets[txlog.name.writer] = {**known, **txlog.offsets}
+
+
+@rule(
+    "A slot that is taken over goes on behind the offsets of its pending txlogs.",
+    Modelled("OffsetsOfPending"),
+    Fails(f"{WRITER}test_a_slot_that_is_opened_goes_on_behind_pending_and_committed_txlogs"),
+)
+@breaks("writers.writer.resume")
+def pending_offsets_are_not_read(rightly: Any, folder: Any, card: Any, writer: str, now_ms: int) -> Any:
+    """The position is that of the chain's end, the offsets are those in the marks."""
+    copy = folder.marks()
+    return rightly(folder, card, writer, now_ms)._replace(offsets={**copy.marks.writer(writer).offsets} if copy else {})
 
 
 @rule(
