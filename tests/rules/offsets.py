@@ -13,11 +13,12 @@ from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import ChannelTaken, EntryInvalid, TooManyChannels
 from bookkeeper.ledger.commit import NewSnapshot
 from tests.rules.rule import Chapter, breaks
-from tests.rules.systems import Fails, Modelled, Simulated
+from tests.rules.systems import Fails, Killed, Modelled, Simulated
 
 rule = Chapter()
 TICK = "tests/tick/test_offsets.py::"
 WRITER = "tests/writers/test_offsets.py::"
+SLOTS = "kill -9 of slots, bookkeeper, reaper"
 REHASH = "tests/commands/test_rehash.py::"
 CONTRACT = "tests/contract/test_offsets.py::"
 VERSION_2 = (
@@ -28,6 +29,7 @@ VERSION_2 = (
 @rule(
     "The position of a slot's txlog is compared, whatever its offsets are.",
     Simulated(6000),
+    Killed(20, SLOTS),
     Fails(f"{TICK}test_offsets_are_not_compared_and_the_position_is"),
     Fails(f"{TICK}test_a_fork_in_one_batch_leaves_the_offsets_of_one_run"),
 )
@@ -42,6 +44,7 @@ def positions_of_slots_are_not_compared(rightly: Any, planner: Any, txlog: Txlog
     "The position of a slot's txlog recurs in no run: with a counter a txlog fits behind another run's.",
     Simulated(6000),
     Modelled("PositionsNeverRecur"),
+    Killed(20, SLOTS),
     Fails(f"{WRITER}test_of_two_runs_that_fork_all_of_one_is_rejected_and_its_offsets_with_it"),
 )
 @breaks("writers.publish.slot.Slot.position")
@@ -54,6 +57,7 @@ def positions_of_slots_are_counted(rightly: Any, slot: Any, name: Any, given: An
     "Offsets are merged: a channel that a txlog does not name stays where it was.",
     Simulated(3000),
     Modelled("OffsetsMerged"),
+    Killed(20, SLOTS),
     Fails(f"{TICK}test_offsets_come_with_the_rows_and_channels_that_are_not_named_stay"),
     Fails(f"{CONTRACT}test_a_channel_that_a_txlog_does_not_name_stays_where_it_was"),
 )
@@ -80,6 +84,7 @@ def rejected_offsets_are_taken(rightly: Any, planner: Any, txlog: Txlog, key: An
 @rule(
     "A slot that is taken over goes on behind the offsets of its pending txlogs.",
     Modelled("OffsetsOfPending"),
+    Killed(20, SLOTS),
     Fails(f"{WRITER}test_a_slot_that_is_opened_goes_on_behind_pending_and_committed_txlogs"),
 )
 @breaks("writers.writer.resume")
