@@ -286,6 +286,37 @@ def test_offsets_stay_when_missing_txlogs_are_discarded(lake: Lake) -> None:
     assert (lake.view().marks.is_in(gone), offsets_of(lake)) == (True, {"p0": "7"})
 
 
+def test_a_sweep_of_rejected_txlogs_moves_no_offset(lake: Lake) -> None:
+    """What lost its position goes by age, once another run has read its rows; what was rejected for itself stays."""
+    old, new = Slot(lake), Slot(lake)
+    old.reaches("a", p0="7")
+    lost = [new.reaches("b", p1="3"), new.reaches("c", p0="8")]
+    bad = Slot(lake, "slot-01").publish("x", position=b"1", offsets={"q0": "1"}, table_uuid="another")
+    lake.drain()
+    assert {*lake.rejected().values()} == {"PositionTaken", "WrongTable"}
+    Slot(lake, position=old.position).reaches("b", "c", p0="8", p1="3")
+    lake.tick()
+    book = lake.book()
+    lake.tick(book, days=8)
+    lake.tick(book, minutes=2)
+    assert lake.rejected() == {str(bad): "WrongTable"} and lost
+    assert (lake.keys(), offsets_of(lake), offsets_of(lake, "slot-01")) == (["a", "b", "c"], {"p0": "8", "p1": "3"}, {})
+
+
+def test_a_replayed_txlog_that_is_in_already_is_swept_and_its_offsets_count_once(lake: Lake) -> None:
+    slot = Slot(lake)
+    name = slot.reaches("a", p0="7")
+    data = lake.folder.store.read(f"pending/{name}")
+    lake.tick()
+    slot.reaches("b", p0="8")
+    lake.tick()
+    lake.put(f"rejected/{name}", data)
+    lake.put(f"pending/{name}", data)
+    lake.drain()
+    lake.tick(minutes=2)
+    assert (lake.keys(), offsets_of(lake), lake.rejected(), lake.pending()) == (["a", "b"], {"p0": "8"}, {}, [])
+
+
 def test_offsets_are_restored_with_the_marks(lake: Lake) -> None:
     Slot(lake).reaches("a", p0="7")
     lake.tick()

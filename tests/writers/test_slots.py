@@ -178,3 +178,4 @@ def test_a_slot_is_taken_over_at_the_end_of_its_chain_whatever_comes_between(tmp
             scene.reads(scene.opened())
         expected = sorted(f"{channel}-{offset}" for channel in ("p0", "p1") for offset in range(1, 6))
         assert scene.lake.keys() == expected, f"{what} before {operations[number]}"
+        assert what != "a commit" or scene.lake.rejected() == {}, f"a commit before {operations[number]}"
