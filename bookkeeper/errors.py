@@ -452,6 +452,8 @@ class Fenced(BookkeeperError):
     hint = "Stop this run; the other one continues from the committed position."
     #: the error for which a txlog of the run was rejected, such as PositionTaken; "" where none was
     rejected = ""
+    #: the channels of that txlog, of a slot
+    channels: frozenset[str] = frozenset()
 
 
 class ConsumerFenced(Fenced):

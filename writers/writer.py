@@ -338,7 +338,7 @@ class Writer:
         files, facts = self._files.named(), self._facts("publish")
         name = self._publisher.publish(self._spec, files, position, millis(self._clock()), self._slot.waiting)
         self._check_age(name, card)
-        self._monitor.published(name, chained=position is not None)
+        self._monitor.published(name, chained=position is not None, channels=self._slot.waiting)
         self._state.published(given)
         self._slot.published()
         self._files.clear()

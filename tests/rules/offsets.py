@@ -82,6 +82,15 @@ def rejected_offsets_are_taken(rightly: Any, planner: Any, txlog: Txlog, key: An
 
 
 @rule(
+    "A channel with bad rows stops alone: after a reject its channels are published one by one.",
+    Fails("tests/writers/test_suspects.py::test_of_many_channels_the_poisoned_one_alone_stops"),
+)
+@breaks("writers.publish.suspects.Suspects.fenced")
+def bad_channels_stop_their_slot(rightly: Any, suspects: Any, error: Any) -> None:
+    """The next run publishes all channels together, as the one that was fenced did."""
+
+
+@rule(
     "A slot that is taken over goes on behind the offsets of its pending txlogs.",
     Modelled("OffsetsOfPending"),
     Fails("tests/writers/test_slots.py::test_a_slot_is_taken_over_at_the_end_of_its_chain_whatever_comes_between"),

@@ -156,7 +156,7 @@ def test_fenced_says_for_what_the_first_txlog_was_rejected(desk: Desk) -> None:
     """Behind any reject but PositionTaken a slot publishes channel by channel, so that one stops alone."""
     writer = desk.writer()
     for count in "123":
-        writer.write(rows(count), offsets={"p0": count})
+        writer.write(rows(count), offsets={f"p{count}": count})
         writer.publish()
     desk.folder.reject(desk.txlogs()[1].name, TxlogCorrupt("bad luck"), desk.clock())
     Ledger(desk).tick()
@@ -164,7 +164,7 @@ def test_fenced_says_for_what_the_first_txlog_was_rejected(desk: Desk) -> None:
     writer.write(rows("4"), offsets={"p0": "4"})
     with pytest.raises(Fenced, match="bad luck") as fenced:
         writer.publish()
-    assert fenced.value.rejected == "TxlogCorrupt"
+    assert (fenced.value.rejected, fenced.value.channels) == ("TxlogCorrupt", {"p2"})
 
 
 # offsets over nothing
