@@ -15,7 +15,7 @@ Every error that a user can meet, as a tree by what the loop does next.
     │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers, NoDataFile  a data file it names
     │   ├── DeleteFileDiffers                                           a delete file it names
     │   ├── PositionTaken, OutOfOrder, IncarnationPruned, FromTheFuture  its place in the order
-    │   └── TooManyWriters, TooManyChannels                             the room in the marks
+    │   └── TooManyWriters, TooManyChannels, ChannelTaken               the room in the marks
     ├── RewriteRejected   this rewrite can never be committed; the compactor plans anew from the table
     │   ├── RewriteCorrupt, RewriteUnfit      the rewrite itself, or a new file of it
     │   ├── ReplacedFilesChanged              a file that it replaces is not live as it says
@@ -243,6 +243,15 @@ class TooManyChannels(Reject):
     )
 
 
+class ChannelTaken(Reject):
+    """Another slot of the table reads the channel: its rows would be in the table twice."""
+
+    hint = (
+        "All instances of a source have the same name and number of slots: bookkeeper rehash changes the number. Where "
+        "the other slot has stopped for good: bookkeeper forget WRITER --channel CHANNEL."
+    )
+
+
 class FromTheFuture(Reject):
     """The txlog was created more than an hour ahead of the bookkeeper's clock."""
 
@@ -443,6 +452,8 @@ class Fenced(BookkeeperError):
     hint = "Stop this run; the other one continues from the committed position."
     #: the error for which a txlog of the run was rejected, such as PositionTaken; "" where none was
     rejected = ""
+    #: the channels of that txlog, of a slot
+    channels: frozenset[str] = frozenset()
 
 
 class ConsumerFenced(Fenced):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bookkeeper.stores.open import stores_with as stores_with
     from writers.bare import Bare as Bare
     from writers.bare import TooOld as TooOld
+    from writers.publish.suspects import Suspects as Suspects
     from writers.tasks.handover import Handover as Handover
     from writers.tasks.task import Task as Task
     from writers.tasks.task import TaskWriter as TaskWriter
@@ -37,6 +38,7 @@ __all__ = [
     "NotPossible",
     "SchemaRefused",
     "StorageUnavailable",
+    "Suspects",
     "Task",
     "TaskWriter",
     "TooOld",
@@ -49,6 +51,7 @@ __all__ = [
 _MODULES = {
     "Bare": "writers.bare",
     "Handover": "writers.tasks.handover",
+    "Suspects": "writers.publish.suspects",
     "Task": "writers.tasks.task",
     "TaskWriter": "writers.tasks.task",
     "TooOld": "writers.bare",

@@ -24,7 +24,6 @@ from bookkeeper.contract.card import Card, loads
 from bookkeeper.contract.column_requests import ColumnRequest
 from bookkeeper.contract.names import TxlogName, check_writer, new_incarnation
 from bookkeeper.contract.offsets import Offsets
-from bookkeeper.contract.txlog import WITH_OFFSETS
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ColumnRefused, NotPossible, StorageUnavailable, UnknownOutcome
 from bookkeeper.stores.open import open_store
@@ -40,7 +39,7 @@ from writers.publish.pending_monitor import PendingMonitor
 from writers.publish.publisher import Publisher, resume
 from writers.publish.request_columns import ColumnAsker
 from writers.publish.run_state import RunState
-from writers.publish.slot import Slot, check_known
+from writers.publish.slot import Slot
 from writers.runtime import Runtime
 from writers.tasks.handover import Handover
 from writers.tasks.reservation import Reservation
@@ -96,7 +95,7 @@ class Writer:
         ordered = None if self._spec.keyed is None else (name, self.incarnation)
         self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered)
         self._publisher = Publisher(folder, last, position, wait)
-        self._slot = Slot(folder, name, offsets, clock, wait)
+        self._slot = Slot(folder, self._cards, name, offsets, clock, wait)
         self._columns = ColumnAsker(folder, self._cards, clock, wait, self._patience, lambda: figures.unpublished)
         self._state = RunState(f"run of {name}", hint="Open a new Writer.")
         self._reservation = Reservation(clock, handed)
@@ -160,7 +159,8 @@ class Writer:
     @one_at_a_time
     def committed_offsets(self) -> Offsets:
         """
-        The offsets whose rows are in the table: what a source may be told is safe. Raises StorageUnavailable.
+        The offsets up to which rows are in the table: a source may be told that these are safe. Raises
+        StorageUnavailable.
         """
         return self._slot.committed(self.card.table_uuid)
 
@@ -210,9 +210,10 @@ class Writer:
         `publish`. A generator is read to its end, and a polars LazyFrame collected, before any row is taken.
 
         `position` is what the source has reached with them. Of a slot, which reads many channels, `offsets` says it
-        instead: {channel: offset}, 1,000 in a publish and 2,000 in a table; all rows of it need them, {} is for rows
-        whose offset follows. Raises SchemaRefused, StorageUnavailable, and NotPossible for offsets that there is no
-        room for, and then has taken none of the rows. Into a keyed table they are inserted: their keys must be new.
+        instead: {channel: offset}, 1,000 in a publish and 2,000 in a table; all rows of it need them, {} says that
+        the offset follows with later rows. Raises SchemaRefused, StorageUnavailable, and NotPossible for offsets that
+        there is no room for, and then has taken none of the rows. Into a keyed table they are inserted: their keys
+        must be new.
         """
         self._take(INSERT, rows, position, offsets)
 
@@ -257,7 +258,7 @@ class Writer:
         deleted: pa.Array | None = None,
     ) -> None:
         self._check()
-        self._check_offsets(offsets, position)
+        self._slot.check_write(offsets, position, self._files.rows())
         table = as_table(rows, self._spec.schema)
         self._store_files()  # files that an outage left in memory must not pile up there
         open_since = self._files.open_since()
@@ -274,13 +275,6 @@ class Writer:
         self.figures.unpublished = self._files.rows()
         if finished:
             self._store_finished()
-
-    def _check_offsets(self, offsets: Offsets | None, position: bytes | None) -> None:
-        """Before rows are taken: raises ValueError, NotPossible, StorageUnavailable."""
-        self._slot.check_rows(offsets)
-        self._slot.check(offsets, position, self._files.rows())
-        if offsets and WITH_OFFSETS not in self.card.txlog_versions:
-            check_known(self._cards.newest())  # the bookkeeper may have been upgraded
 
     def _check_kind(self, kind: int, count: int) -> None:
         """Raises NotPossible where the table, or this txlog, does not take so many operations of this kind."""
@@ -336,20 +330,15 @@ class Writer:
         Fenced and UnknownOutcome (start a new run).
         """
         self._check()
-        self._slot.check(offsets, position, self._files.rows())
-        self._slot.took(offsets, rows=False)
-        if not self._files.rows() and not self._slot.due_alone:
+        if not self._slot.starts_publish(offsets, position, self._files.rows()):
             return None
         given = self._state.position if position is None else position
-        self._slot.check_publish(self._files.rows())
         card = self._prepare_publish()
-        if self._slot.waiting:
-            check_known(card)
-        position = self._slot.position(self._publisher.next_name, given)
+        position = self._slot.position(self._publisher.next_name, given, card)
         files, facts = self._files.named(), self._facts("publish")
         name = self._publisher.publish(self._spec, files, position, millis(self._clock()), self._slot.waiting)
         self._check_age(name, card)
-        self._monitor.published(name, chained=position is not None)
+        self._monitor.published(name, chained=position is not None, channels=self._slot.waiting)
         self._state.published(given)
         self._slot.published()
         self._files.clear()
@@ -445,7 +434,7 @@ class Writer:
         """
         self._publisher.check()
         self._state.check_tasks()
-        self._check_offsets(offsets, position)
+        self._slot.check_write(offsets, position, self._files.rows())
         taken = self._reservation.checked(results, self._spec)
         if taken:
             self._files.add_stored(taken, self._reservation.since, self.card.data_path)

@@ -1,6 +1,6 @@
 """
-Commands for decisions that a person takes: replay, discard, forget, accept-rollback, accept-clock, restore-marks,
-retain, fold, drop-delete-file.
+Commands for decisions that a person takes: replay, discard, forget, rehash, accept-rollback, accept-clock,
+restore-marks, retain, fold, drop-delete-file.
 
 Each changes marks only together with a snapshot. The daemon may run meanwhile: one of both commits wins, and the other
 loads the table again.
@@ -8,6 +8,7 @@ loads the table again.
 
 import os
 from dataclasses import asdict, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from bookkeeper.console import completing
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import common, config_option, json_option, table_option
 from bookkeeper.console.output import say, show_record, show_rows
+from bookkeeper.contract.offsets import MOST_SLOTS
 
 _AGAIN = "pending again"
 
@@ -102,10 +104,7 @@ def forget(
       bookkeeper forget 'ingest-*' --table events
       bookkeeper forget orders-03 --channel orders/17 --table events
     """
-    from bookkeeper.commands.forget import forget as without
-    from bookkeeper.commands.forget import forget_channel, reason
     from bookkeeper.config.units import duration
-    from bookkeeper.errors import NotPossible
 
     if not writers and idle is None:
         raise click.UsageError("give the names of WRITERs, or --idle")
@@ -116,20 +115,69 @@ def forget(
     except ValueError as exc:
         raise click.UsageError(f"--idle: {exc}") from exc
     there = opened(config, table)
-    view, now = there.view(), utc_now()
     if channel is not None:
-        left = forget_channel(view.marks, there.folder, there.table, writers[0], channel)
-        after = there.publisher.record(view, left, f"forget {channel} of {writers[0]}")
-        show_record({"table": there.table.name, "forgotten": [channel], "snapshot": after.marks.snapshot}, as_json)
-        return
+        show_record(_forget_channel(there, writers[0], channel), as_json)
+    else:
+        show_record(_forget_writers(there, writers, span), as_json)
+
+
+def _forget_channel(there: Opened, writer: str, channel: str) -> dict[str, Any]:
+    from bookkeeper.commands.forget import forget_channel
+
+    view = there.view()
+    left = forget_channel(view.marks, there.folder, there.table, writer, channel)
+    after = there.publisher.record(view, left, f"forget {channel} of {writer}")
+    return {"table": there.table.name, "forgotten": [channel], "snapshot": after.marks.snapshot}
+
+
+def _forget_writers(there: Opened, writers: tuple[str, ...], span: timedelta | None) -> dict[str, Any]:
+    from bookkeeper.commands.forget import forget as without
+    from bookkeeper.commands.forget import reason
+    from bookkeeper.errors import NotPossible
+
+    view, now = there.view(), utc_now()
     found = without(view.marks, there.folder, there.table, writers, span, now)
     if not there.ledger.clock.allows_destroying():
         raise NotPossible("this clock differs from the storage's: it cannot tell what is idle", hint="Set it (NTP).")
     for writer, why in found.kept.items():
         say(f"{writer} is kept: {why}")
     after = there.publisher.record(view, found.marks, reason(found.forgotten))
-    about = {"table": there.table.name, "forgotten": found.forgotten, "snapshot": after.marks.snapshot}
-    show_record(about, as_json)
+    return {"table": there.table.name, "forgotten": found.forgotten, "snapshot": after.marks.snapshot}
+
+
+@click.command(cls=Command, short_help="Change how many slots a source has.")
+@click.argument("source", metavar="SOURCE")
+@click.option("--slots", type=click.IntRange(1, MOST_SLOTS), required=True, help="How many slots it has from then on.")
+@common
+@click.option("--yes", is_flag=True, help="Do it; without, only show what would be moved.")
+def rehash(source: str, slots: int, config: str | None, table: str | None, as_json: bool, yes: bool) -> None:
+    """
+    Change how many slots SOURCE has: one commit moves the offset of each channel to its new slot.
+
+    The slots of orders are the writers orders-00, orders-01, and so on. Stop all instances of the source first, let
+    their txlogs drain, and start them with the new number afterwards. Refused while a txlog of a slot is pending or
+    rejected. An instance that still runs is fenced, and its rows are read again: none is lost or double.
+
+    \b
+    Example:
+      bookkeeper rehash orders --slots 32 --table events
+      bookkeeper rehash orders --slots 32 --table events --yes
+    """
+    from bookkeeper.commands.rehash import rehash as moved_by
+    from bookkeeper.config.units import epoch_ms
+
+    there = opened(config, table)
+    view = there.view()
+    most = there.table.max_writers
+    found = moved_by(view.marks, there.folder, source, slots, most, epoch_ms(utc_now()), os.urandom(10))
+    record: dict[str, Any] = {"table": there.table.name, "source": source, "slots": slots}
+    record |= {"channels": found.channels, "moved": found.moved, "outcome": "dry run"}
+    if found.marks is None:
+        record["outcome"] = "nothing to move"
+    elif yes:
+        after = there.publisher.record(view, found.marks, f"rehash {source} to {slots} slots")
+        record |= {"outcome": "moved", "snapshot": after.marks.snapshot}
+    show_record(record, as_json)
 
 
 @click.command("accept-rollback", cls=Command, short_help="Continue after a rollback of the table.")
@@ -380,4 +428,15 @@ def discard(run: str, up_to: int, config: str | None, table: str | None, as_json
     show_record(record, as_json)
 
 
-COMMANDS = (replay, discard, forget, accept_rollback, accept_clock, restore_marks, retain, fold, drop_delete_file)
+COMMANDS = (
+    replay,
+    discard,
+    forget,
+    rehash,
+    accept_rollback,
+    accept_clock,
+    restore_marks,
+    retain,
+    fold,
+    drop_delete_file,
+)

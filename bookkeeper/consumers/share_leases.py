@@ -95,16 +95,17 @@ class BorrowedShare(FailoverLease):
 
     def __init__(self, lease: Lease, request: Request) -> None:
         super().__init__(lease, GRACE, OFFER, 2 * TRIES)
-        self._request, self._held = request, False
+        self._request = request
+
+    def taken(self) -> None:
+        self._request.pass_over()  # it may be of a member that died while the share was not borrowed
 
     def hold(self, now: datetime) -> bool:
         held = super().hold(now)
-        if held and not self._held:
-            self._request.pass_over()  # it may be of a member that died while the share was not borrowed
-        self._held = held and not self._request.is_new(now)
-        if held and not self._held:
+        if held and self._request.is_new(now):
             self.let_go(now)
-        return self._held
+            return False
+        return held
 
 
 def share_lease(folder: Store, name: str, who: str, is_own: bool) -> Lease:

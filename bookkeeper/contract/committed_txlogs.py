@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.names import TxlogName, started_ms
-from bookkeeper.contract.offsets import Offsets
-from bookkeeper.errors import MarksLost, TooManyHoles
+from bookkeeper.contract.offsets import MOST_CHANNELS, Offsets
+from bookkeeper.errors import ChannelTaken, MarksLost, TooManyChannels, TooManyHoles
 
 PROPERTY = "bookkeeper.marks"
 #: the newest that is known; marks without offsets are version 1
@@ -129,6 +129,24 @@ class Marks:
     def channels(self) -> int:
         """How many channels the slots of the table have."""
         return sum([len(known.offsets) for known in self.writers.values()])
+
+    def with_channels(self, writer: str, reached: Iterable[str], new: Mapping[str, str]) -> Mapping[str, str]:
+        """
+        Channels that the table does not know, each with its writer: `new`, and those that `writer` has reached.
+
+        Raises ChannelTaken where another writer has one of these, TooManyChannels where there is no room.
+        """
+        known = self.writer(writer).offsets
+        more = [channel for channel in reached if channel not in known and new.get(channel) != writer]
+        if not more:
+            return new
+        readers = {channel: slot for slot, known in self.writers.items() for channel in known.offsets} | {**new}
+        for channel in more:
+            if channel in readers:
+                raise ChannelTaken(f"channel {channel} is read by {readers[channel]}, so {writer} cannot read it")
+        if (count := len(readers) + len(more)) > MOST_CHANNELS:
+            raise TooManyChannels(f"the table would have offsets of {count} channels, it has room for {MOST_CHANNELS}")
+        return {**new, **dict.fromkeys(more, writer)}
 
     def advanced(
         self,

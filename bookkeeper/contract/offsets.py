@@ -7,6 +7,7 @@ that is compared, the offset that some channels have reached. Offsets are opaque
 
 import json
 import re
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,11 +20,26 @@ MOST_IN_TXLOG = 1000
 #: channels of all slots of a table: each commit writes all of them
 MOST_CHANNELS = 2000
 CHANNEL_CHARS, OFFSET_CHARS = 200, 64
+MOST_SLOTS = 999
 #: of the header's value: what honest ones have, and room for a JSON writer that escapes more
 _BYTES = 2**19
 #: printable ASCII but blank, quote and backslash: as long in JSON, logs and command lines as it is
 _TEXT = re.compile(r"[!#-\[\]-~]+")
 _ALLOWED = "printable ASCII characters without blank, quote and backslash"
+
+
+def slot_of(source: str, channel: str, slots: int) -> str:
+    """
+    The slot that reads this channel of a source with so many slots: by the CRC-32 of the channel's characters.
+    """
+    return slot_name(source, zlib.crc32(channel.encode()) % slots)
+
+
+def slot_name(source: str, number: int) -> str:
+    """
+    The name of the writer that is the slot of this number, from 0.
+    """
+    return f"{source}-{number:02d}"
 
 
 def check(offsets: Mapping[Any, Any]) -> None:

@@ -46,7 +46,11 @@ class FailoverLease:
             self.lease.release()
             return False
         self._held_since, self._free_since, self._offered_at = now, None, None
+        self.taken()
         return True
+
+    def taken(self) -> None:
+        """Called each time the lease was just taken, not where it is kept."""
 
     def _keep(self, now: datetime, since: datetime) -> bool:
         if abs(now - since) >= self.offer:

@@ -3,12 +3,11 @@ The room in the marks, which every commit writes again: names of writers, their 
 until they are forgotten.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from bookkeeper.contract.committed_txlogs import Marks
-from bookkeeper.contract.offsets import MOST_CHANNELS
 from bookkeeper.contract.txlog import Txlog
-from bookkeeper.errors import TooManyChannels, TooManyWriters
+from bookkeeper.errors import TooManyWriters
 
 #: bytes of a position for which each writer has room; longer ones share what that makes for all
 SHARE = 128
@@ -30,25 +29,16 @@ class WriterRoom:
         #: of writers in the batch, the bytes of the position that they reach
         self.reached: dict[str, int] = {}
         self.fresh, self.bytes = 0, sum(len(known.position or b"") for known in marks.writers.values())
-        #: of slots: channels that `marks` know, and those of the batch that they do not know
-        self.channels, self.new_channels = marks.channels, set[tuple[str, str]]()
+        #: channels of the batch that `marks` do not know, each with its slot
+        self.new_channels: Mapping[str, str] = {}
 
     def take(self, txlog: Txlog) -> None:
-        """Takes room for this txlog; raises TooManyWriters, TooManyChannels, and takes nothing, when there is none."""
-        channels = self._with_channels(txlog) if txlog.offsets else self.new_channels
+        """
+        Takes room for this txlog; raises TooManyWriters, TooManyChannels, ChannelTaken, and then takes nothing.
+        """
+        channels = self.marks.with_channels(txlog.name.writer, txlog.offsets, self.new_channels)
         self._take_writer(txlog)
         self.new_channels = channels
-
-    def _with_channels(self, txlog: Txlog) -> set[tuple[str, str]]:
-        """The new channels of the batch with those of this txlog."""
-        writer, known = txlog.name.writer, self.marks.writer(txlog.name.writer).offsets
-        more = {(writer, channel) for channel in txlog.offsets if channel not in known}
-        channels = self.new_channels | more
-        if len(channels) > len(self.new_channels) and self.channels + len(channels) > MOST_CHANNELS:
-            raise TooManyChannels(
-                f"{writer} has {len(more)} channels that are new; the table would have more than {MOST_CHANNELS}"
-            )
-        return channels
 
     def _take_writer(self, txlog: Txlog) -> None:
         writer = txlog.name.writer

@@ -35,6 +35,7 @@ from bookkeeper.serve.open import open_folder
 from bookkeeper.stores.open import stores_with
 from tests.support.catalog_lake import CatalogLake, Place
 from tests.support.lake import Lake, Writes
+from tests.support.slots import Slot, offsets_of
 from tests.tick.test_history import change
 
 
@@ -292,6 +293,25 @@ def test_every_catalog_gets_back_a_table_it_has_lost(kind: str, request: pytest.
     lake.tick()
 
     assert lake.keys() == ["a", "b"] and lake.wrong() == []
+
+
+def test_a_slot_goes_on_from_its_offsets_after_its_catalog_was_lost(lake: Lake) -> None:
+    slot = Slot(lake)
+    slot.reaches("a", p0="7", p1="3")
+    lake.tick()
+    slot.reaches("b", p1="4")
+    lake.tick()
+    lake.folder.store.delete_many(["marks.json"])  # the offsets are in the metadata file, too
+    waiting = slot.reaches("c", p0="8")
+    lose(lake)
+    recovery = found(lake)
+    lake.catalog = open_catalog(lake.catalog_settings, create=True)
+    recover(lake.catalog, lake.settings, recovery)
+    assert offsets_of(lake) == {"p0": "7", "p1": "4"} and str(waiting) in map(str, lake.pending())
+    lake.drain()
+    slot.reaches("d", p1="5")
+    lake.drain()
+    assert (lake.keys(), offsets_of(lake), lake.rejected()) == (["a", "b", "c", "d"], {"p0": "8", "p1": "5"}, {})
 
 
 def test_the_newest_is_known_by_what_is_in_it_and_not_by_its_name_or_time(lake: Lake, writer: Writes) -> None:

@@ -1,6 +1,6 @@
 """
 kill -9 of real processes at random points: two bookkeepers with a lease between them, a reaper, a compactor,
-two kinds of writers.
+two kinds of writers, two instances of a source of many channels.
 
 The seed decides which process is killed when, and how long it stays dead.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 
-from tests.chaos.processes import roles
+from tests.chaos.processes import roles, slots
 from tests.chaos.processes.ground import Ground
 from tests.chaos.processes.party import Party
 from tests.chaos.processes.rounds import rounds
@@ -33,6 +33,18 @@ def programs(ground: Ground) -> Mapping[str, Callable[[], None]]:
     }
 
 
+def instances(ground: Ground) -> Mapping[str, Callable[[], None]]:
+    """
+    Two instances of a source, which take its slots from each other.
+    """
+    return {
+        "bookkeeper": partial(roles.bookkeeper, ground, lease=True),
+        "reaper": partial(roles.reaper, ground),
+        "instance": partial(slots.instance, ground, "one"),
+        "other instance": partial(slots.instance, ground, "other"),
+    }
+
+
 def killing(party: Party, rng: Random) -> int:
     """
     A few kills in less than a second, each victim started again soon.
@@ -51,7 +63,12 @@ def killing(party: Party, rng: Random) -> int:
 
 #: its rounds are what is drawn most: on the embedded default, the others say whether they differ
 WEIGHTS = {"sqlite": 5, "postgres": 2, "rest": 2}
-CLASSES = tuple(
-    FaultClass(f"kill -9 of writers, bookkeepers, reaper ({kind})", partial(rounds, programs, killing, kind), weight)
-    for kind, weight in WEIGHTS.items()
+CLASSES = (
+    *(
+        FaultClass(
+            f"kill -9 of writers, bookkeepers, reaper ({kind})", partial(rounds, programs, killing, kind), weight
+        )
+        for kind, weight in WEIGHTS.items()
+    ),
+    FaultClass("kill -9 of slots, bookkeeper, reaper", partial(rounds, instances, killing, "sqlite"), weight=3),
 )

@@ -12,7 +12,9 @@ from tests.chaos.processes.party import Party, in_fork
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["reaper (sqlite)", "lease's holder", "a bookkeeper (sqlite)", "woken: writers"])
+@pytest.mark.parametrize(
+    "name", ["reaper (sqlite)", "lease's holder", "a bookkeeper (sqlite)", "woken: writers", "slots"]
+)
 def test_killed_and_stopped_processes_lose_and_double_nothing(name: str) -> None:
     command = [sys.executable, "-m", "tests.chaos", "--seed", "1", "--minutes", "0.01", "--cores", "1", "--only", name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 
-from tests.chaos.processes import roles
+from tests.chaos.processes import roles, slots
 from tests.chaos.processes.ground import Ground
 from tests.chaos.processes.party import Party
 from tests.chaos.processes.rounds import rounds
@@ -42,6 +42,17 @@ def two_runs(ground: Ground) -> Mapping[str, Callable[[], None]]:
     }
 
 
+def two_instances(ground: Ground) -> Mapping[str, Callable[[], None]]:
+    """
+    Two instances of a source of many channels, of which one sleeps now and then with slots held, and a bookkeeper.
+    """
+    return {
+        "zombie": partial(slots.instance, ground, "zombie"),
+        "successor": partial(slots.instance, ground, "successor"),
+        "bookkeeper": partial(roles.bookkeeper, ground, lease=False),
+    }
+
+
 def sleeping(party: Party, rng: Random) -> int:
     """
     The zombies fall asleep a few times; their successors are new each time.
@@ -68,4 +79,5 @@ CLASSES = (
         for kind in ("sqlite", "postgres", "rest")
     ),
     FaultClass("stopped and woken: writers", partial(rounds, two_runs, sleeping, "sqlite"), 3),
+    FaultClass("stopped and woken: slots", partial(rounds, two_instances, sleeping, "sqlite"), 3),
 )

@@ -24,6 +24,9 @@ SKIPPED = {
     '/** A txlog of these data files; the keys are those of the header, "bookkeeper." and all. */': (
         "generated from tests/golden/WriteTxlog.java"
     ),
+    "/** The keys of a slot's txlog beside those of every txlog: where it goes on from, what its channels reach. */": (
+        "generated from tests/golden/WriteTxlog.java"
+    ),
     "/** A file of a step, and its relative sequence number. */": "generated from tests/golden/WriteSteps.java",
     "import polars": "polars is not installed; tests/consumers/test_consumer_examples.py runs it where it is",
     "/** A replaced file, with the sequence numbers that the table's entry of it has. */": (

@@ -3,12 +3,15 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.math.BigDecimal;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import java.util.stream.Collectors;
+import java.util.zip.CRC32;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DataFiles;
 import org.apache.iceberg.ManifestFiles;
@@ -26,7 +29,7 @@ import org.apache.iceberg.shaded.org.apache.avro.generic.GenericDatumWriter;
 import org.apache.iceberg.shaded.org.apache.avro.generic.GenericRecord;
 import org.apache.iceberg.types.Types;
 
-/** Writes java.txlog.avro: java -cp iceberg-spark-runtime.jar:... WriteTxlog.java TARGET. */
+/** Writes java.txlog.avro and java-offsets.txlog.avro: java -cp ... WriteTxlog.java JAVA OFFSETS. */
 public class WriteTxlog {
 
   // [docs] docs/maintain/txlog-format.md shows what is between these two lines
@@ -53,6 +56,34 @@ public class WriteTxlog {
       writer.appendAllFrom(entries, true);
     }
     return out.toByteArray();
+  }
+  // [end]
+
+  // [docs of offsets] docs/maintain/txlog-format.md shows what is between these two lines
+  /** The keys of a slot's txlog beside those of every txlog: where it goes on from, what its channels reach. */
+  static Map<String, String> offsets(
+      String incarnation, long sequence, String previousPosition, Map<String, String> offsets) {
+    Map<String, String> keys = new LinkedHashMap<>();
+    keys.put("bookkeeper.version", "3");
+    // The txlog's own name: a position that no txlog of any run has had.
+    keys.put("bookkeeper.position", String.format("%s.%010d", incarnation, sequence));
+    if (previousPosition != null) {
+      keys.put("bookkeeper.previous-position", previousPosition);
+    }
+    // No channel and no offset has a character that JSON escapes.
+    keys.put(
+        "bookkeeper.offsets",
+        offsets.entrySet().stream()
+            .map(reached -> "\"" + reached.getKey() + "\":\"" + reached.getValue() + "\"")
+            .collect(Collectors.joining(",", "{", "}")));
+    return keys;
+  }
+
+  /** The slot that reads a channel, of a source with so many slots. */
+  static String slotOf(String source, String channel, int slots) {
+    CRC32 crc = new CRC32();
+    crc.update(channel.getBytes(StandardCharsets.US_ASCII));
+    return String.format("%s-%02d", source, crc.getValue() % slots);
   }
   // [end]
 
@@ -92,6 +123,12 @@ public class WriteTxlog {
     keys.put("bookkeeper.position", "topic-0:2000");
     keys.put("bookkeeper.previous-position", "topic-0:1000");
     Files.write(Path.of(arguments[0]), txlog(spec, files, keys));
+
+    String run = keys.get("bookkeeper.incarnation");
+    keys.put("bookkeeper.writer", slotOf("orders", "orders/0", 16));
+    keys.put("bookkeeper.sequence", "9");
+    keys.putAll(offsets(run, 9, run + ".0000000008", Map.of("orders/0", "4711/3")));
+    Files.write(Path.of(arguments[1]), txlog(spec, files, keys));
   }
 
   static DataFile file(PartitionSpec spec, int number, Object[] partition) {

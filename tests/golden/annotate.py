@@ -128,12 +128,12 @@ def _items(kind: Any, cursor: Cursor) -> str:
     return ", ".join(parts)
 
 
-def java(file: str) -> str:
+def java(file: str, mark: str = "docs") -> str:
     """
-    The part of a Java file that makes a txlog.
+    The part of a Java file that makes a txlog, behind this mark.
     """
     source = (FOLDER / file).read_text("utf-8")
-    part = source.partition("// [docs]")[2].partition("\n")[2].partition("  // [end]")[0]
+    part = source.partition(f"// [{mark}]")[2].partition("\n")[2].partition("  // [end]")[0]
     lines = [line.removeprefix("  ") for line in part.splitlines()]
     return "```java\n" + "\n".join(lines) + "\n```\n"
 
@@ -142,6 +142,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "schema": schema,
     "dump": dump,
     "java": partial(java, "WriteTxlog.java"),
+    "java-offsets": partial(java, "WriteTxlog.java", "docs of offsets"),
     "java-steps": partial(java, "WriteSteps.java"),
 }
 

@@ -277,11 +277,12 @@ def _icebergs(file: DataFile) -> IcebergFile:
     return made
 
 
-#: made by other libraries: java is the output of WriteTxlog.java, java-steps that of WriteSteps.java
+#: made by other libraries: java and java-offsets by WriteTxlog.java, java-steps by WriteSteps.java
 OTHERS: dict[str, TxlogName] = {
     "pyiceberg": TxlogName("ingest-7", RUN, 6),
     "java": TxlogName("java-1", RUN, 7),
     "java-steps": TxlogName("java-1", RUN, 8),
+    "java-offsets": TxlogName("orders-02", RUN, 9),
 }
 NAMES = {**{key: content.envelope.name for key, content in OURS.items()}, **OTHERS}
 

@@ -1,6 +1,6 @@
 """
-Makes golden files that are not there yet: `python -m tests.golden.make [JAVA_TXLOG [STEPS]]`. It overwrites nothing,
-ever: a file that can no longer be decoded is a broken promise to every txlog that lies in a user's pending/.
+Makes golden files that are not there yet: `python -m tests.golden.make [JAVA_TXLOG [STEPS [OFFSETS]]]`. It overwrites
+nothing, ever: a file that can no longer be decoded is a broken promise to every txlog that lies in a user's pending/.
 """
 
 import json
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> None:
     with TemporaryDirectory() as scratch:
         makers: dict[str, Callable[[], bytes]] = {key: content.encoded for key, content in OURS.items()}
         makers["pyiceberg"] = lambda: pyicebergs(Path(scratch))
-        for key, path in zip(("java", "java-steps"), arguments, strict=False):
+        for key, path in zip(("java", "java-steps", "java-offsets"), arguments, strict=False):
             makers[key] = Path(path).read_bytes
         print(*make(FOLDER, makers) or ["nothing to make"], sep="\n")
 

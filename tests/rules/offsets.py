@@ -10,14 +10,16 @@ from pyiceberg.table.snapshots import Operation
 from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.offsets import Offsets
 from bookkeeper.contract.txlog import Txlog
-from bookkeeper.errors import EntryInvalid
+from bookkeeper.errors import ChannelTaken, EntryInvalid, TooManyChannels
 from bookkeeper.ledger.commit import NewSnapshot
 from tests.rules.rule import Chapter, breaks
-from tests.rules.systems import Fails, Simulated
+from tests.rules.systems import Fails, Killed, Modelled, Simulated
 
 rule = Chapter()
 TICK = "tests/tick/test_offsets.py::"
 WRITER = "tests/writers/test_offsets.py::"
+SLOTS = "kill -9 of slots, bookkeeper, reaper"
+REHASH = "tests/commands/test_rehash.py::"
 CONTRACT = "tests/contract/test_offsets.py::"
 VERSION_2 = (
     "tests/contract/test_marks_json.py::test_marks_with_offsets_are_version_2_and_without_them_version_1_byte_for_byte"
@@ -27,6 +29,7 @@ VERSION_2 = (
 @rule(
     "The position of a slot's txlog is compared, whatever its offsets are.",
     Simulated(6000),
+    Killed(20, SLOTS),
     Fails(f"{TICK}test_offsets_are_not_compared_and_the_position_is"),
     Fails(f"{TICK}test_a_fork_in_one_batch_leaves_the_offsets_of_one_run"),
 )
@@ -40,10 +43,12 @@ def positions_of_slots_are_not_compared(rightly: Any, planner: Any, txlog: Txlog
 @rule(
     "The position of a slot's txlog recurs in no run: with a counter a txlog fits behind another run's.",
     Simulated(6000),
+    Modelled("PositionsNeverRecur"),
+    Killed(20, SLOTS),
     Fails(f"{WRITER}test_of_two_runs_that_fork_all_of_one_is_rejected_and_its_offsets_with_it"),
 )
 @breaks("writers.publish.slot.Slot.position")
-def positions_of_slots_are_counted(rightly: Any, slot: Any, name: Any, given: Any) -> Any:
+def positions_of_slots_are_counted(rightly: Any, slot: Any, name: Any, given: Any, card: Any) -> Any:
     """The position is the number of the txlog: two runs count the same."""
     return str(name.sequence).encode() if slot.waiting else given
 
@@ -51,6 +56,8 @@ def positions_of_slots_are_counted(rightly: Any, slot: Any, name: Any, given: An
 @rule(
     "Offsets are merged: a channel that a txlog does not name stays where it was.",
     Simulated(3000),
+    Modelled("OffsetsMerged"),
+    Killed(20, SLOTS),
     Fails(f"{TICK}test_offsets_come_with_the_rows_and_channels_that_are_not_named_stay"),
     Fails(f"{CONTRACT}test_a_channel_that_a_txlog_does_not_name_stays_where_it_was"),
 )
@@ -62,6 +69,7 @@ def offsets_are_replaced(rightly: Any, before: Offsets, reached: Offsets) -> Off
 
 @rule(
     "A rejected txlog moves no offset.",
+    Modelled("RejectedMovesNothing"),
     Fails(f"{TICK}test_a_fork_in_one_batch_leaves_the_offsets_of_one_run"),
 )
 @breaks("bookkeeper.tick.plan_batch._Planner._try")
@@ -71,6 +79,29 @@ def rejected_offsets_are_taken(rightly: Any, planner: Any, txlog: Txlog, key: An
     if txlog.name in planner.batch.rejected:
         known = planner.batch.offsets.setdefault(txlog.name.writer, {})
         planner.batch.offsets[txlog.name.writer] = {**known, **txlog.offsets}
+
+
+@rule(
+    "A channel with bad rows stops alone: after a reject its channels are published one by one.",
+    Fails("tests/writers/test_suspects.py::test_of_many_channels_the_poisoned_one_alone_stops"),
+)
+@breaks("writers.publish.suspects.Suspects.fenced")
+def bad_channels_stop_their_slot(rightly: Any, suspects: Any, error: Any) -> None:
+    """The next run publishes all channels together, as the one that was fenced did."""
+
+
+@rule(
+    "A slot that is taken over goes on behind the offsets of its pending txlogs.",
+    Modelled("OffsetsOfPending"),
+    Fails("tests/writers/test_slots.py::test_a_slot_is_taken_over_at_the_end_of_its_chain_whatever_comes_between"),
+    Killed(20, SLOTS),
+    Fails(f"{WRITER}test_a_slot_that_is_opened_goes_on_behind_pending_and_committed_txlogs"),
+)
+@breaks("writers.writer.resume")
+def pending_offsets_are_not_read(rightly: Any, folder: Any, card: Any, writer: str, now_ms: int) -> Any:
+    """The position is that of the chain's end, the offsets are those in the marks."""
+    copy = folder.marks()
+    return rightly(folder, card, writer, now_ms)._replace(offsets={**copy.marks.writer(writer).offsets} if copy else {})
 
 
 @rule(
@@ -138,10 +169,60 @@ def pruning_forgets_offsets(rightly: Any, marks: Marks, *given: Any, **named: An
     Fails(f"{TICK}test_channels_past_the_room_cost_their_txlog_alone"),
     Fails(f"{TICK}test_two_thousand_channels_are_the_room"),
 )
-@breaks("bookkeeper.tick.writer_room.WriterRoom._with_channels")
-def any_number_of_channels(rightly: Any, room: Any, txlog: Txlog) -> Any:
+@breaks("bookkeeper.contract.committed_txlogs.Marks.with_channels")
+def any_number_of_channels(rightly: Any, marks: Marks, writer: str, reached: Any, new: Offsets) -> Any:
     """No channel is counted."""
-    return set()
+    try:
+        return rightly(marks, writer, reached, new)
+    except TooManyChannels:
+        return {**new, **dict.fromkeys(reached, writer)}
+
+
+@rule(
+    "A channel has one slot in a table: of two, each would bring its rows.",
+    Fails(f"{TICK}test_a_channel_has_one_slot_in_a_batch_and_in_the_table"),
+    Fails(f"{REHASH}test_an_instance_with_the_former_number_begins_no_channel_anew"),
+)
+@breaks("bookkeeper.contract.committed_txlogs.Marks.with_channels")
+def a_channel_has_many_slots(rightly: Any, marks: Marks, writer: str, reached: Any, new: Offsets) -> Any:
+    """Each slot has the channels that it names."""
+    try:
+        return rightly(marks, writer, reached, new)
+    except ChannelTaken:
+        return {**new, **dict.fromkeys(reached, writer)}
+
+
+@rule(
+    "Where the number of slots changes, each slot gets a new position: runs from before are fenced.",
+    Fails(f"{REHASH}test_runs_from_before_are_fenced_wherever_they_stand"),
+)
+@breaks("bookkeeper.commands.rehash._moved")
+def rehash_keeps_positions(rightly: Any, marks: Marks, *given: Any) -> Marks:
+    """Offsets move, and each slot goes on from its position of before."""
+    moved: Marks = rightly(marks, *given)
+    writers = {name: replace(known, position=marks.writer(name).position) for name, known in moved.writers.items()}
+    return replace(moved, writers=writers)
+
+
+@rule(
+    "The number of slots does not change while a txlog of them is pending or rejected.",
+    Fails(f"{REHASH}test_nothing_moves_while_a_txlog_of_a_slot_is_pending_or_rejected"),
+)
+@breaks("bookkeeper.commands.rehash._check_folder")
+def rehash_passes_over_txlogs(rightly: Any, folder: Any, source: str) -> None:
+    """The folder is not looked at."""
+
+
+@rule(
+    "Where a channel moves to another slot of a keyed table, versions of its keys are numbered on.",
+    Fails(f"{REHASH}test_the_next_run_of_a_keyed_table_comes_behind_the_runs_of_all_slots"),
+)
+@breaks("bookkeeper.commands.rehash._moved")
+def rehash_forgets_runs(rightly: Any, marks: Marks, names: Any, *given: Any) -> Marks:
+    """A slot knows its own runs alone."""
+    moved: Marks = rightly(marks, names, *given)
+    own = {name: marks.writer(name).incarnations for name in moved.writers}
+    return replace(moved, writers={name: replace(moved.writer(name), incarnations=own[name]) for name in own})
 
 
 @rule(
@@ -149,13 +230,13 @@ def any_number_of_channels(rightly: Any, room: Any, txlog: Txlog) -> Any:
     Fails(f"{WRITER}test_offsets_are_refused_before_rows_are_taken_where_the_card_does_not_name_version_3"),
     Fails(f"{WRITER}test_a_bookkeeper_that_was_set_back_gets_no_offsets_and_the_rows_are_kept"),
 )
-@breaks("writers.writer.check_known")
+@breaks("writers.publish.slot.check_known")
 def offsets_for_any_bookkeeper(rightly: Any, card: Any) -> None:
     """The card is not asked which versions of txlogs are known."""
 
 
 @rule(
-    "A source is told only of offsets whose rows are in the table.",
+    "A source is told only of offsets up to which rows are in the table.",
     Fails(f"{WRITER}test_a_slot_that_is_opened_goes_on_behind_pending_and_committed_txlogs"),
 )
 @breaks("writers.publish.slot.Slot.committed")

@@ -98,11 +98,13 @@ class Killed:
     """Real processes, killed at random for so many seconds: a row is missing or double."""
 
     seconds: float
-    system, where, timed = "processes", kills.CLASSES[0].name, True
+    where: str = kills.CLASSES[0].name
+    system, timed = "processes", True
 
     def find(self, rule: Rule) -> Found | None:
+        chosen = [item for item in kills.CLASSES if item.name == self.where]
         with rule.broken():
-            (result,) = run_all(kills.CLASSES[:1], 1, Budget(seconds=self.seconds), cores=1, limit_seconds=120)
+            (result,) = run_all(chosen, 1, Budget(seconds=self.seconds), cores=1, limit_seconds=120)
         done = result.tally
         lost = f"{done.missing} rows missing, {done.double} double"
         return Found(lost, f"{done.points} kills") if done.missing or done.double else None

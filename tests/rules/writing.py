@@ -167,6 +167,7 @@ def one_incarnation_for_all_runs(rightly: Any, at_ms: int, random: bytes) -> str
     Modelled("WriterListsFirst"),
     Fails(f"{POSITIONS}test_a_commit_between_listing_and_reading_is_seen_in_the_marks"),
     Fails("tests/writers/test_offsets.py::test_offsets_are_read_from_pending_first_and_from_the_marks_second"),
+    Fails("tests/writers/test_slots.py::test_a_slot_is_taken_over_at_the_end_of_its_chain_whatever_comes_between"),
 )
 @breaks("writers.writer.resume")
 def marks_before_the_listing(rightly: Any, folder: Folder, card: Any, writer: str, now_ms: int) -> Any:

@@ -52,6 +52,7 @@ LEFT_OUT = {
         "NoTxlogFile",
         "PathRefused",
         "TooManyChannels",
+        "ChannelTaken",
         "TooManyHoles",
         "TooManyWriters",
         "TxlogCorrupt",

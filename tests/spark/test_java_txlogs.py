@@ -1,10 +1,15 @@
 """The contract with Iceberg Java: it reads our txlogs as manifests, and what it writes as a manifest is committed."""
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from bookkeeper.contract.txlog import decode
 from bookkeeper.format import avro
+from tests.golden.contents import FOLDER, MOST, NAMES, described, our_header
+from tests.servers import spark as prepared
 from tests.support.lake import Lake as Queue
 from tests.support.lake import Writes
 
@@ -83,6 +88,20 @@ def test_a_manifest_that_iceberg_java_wrote_is_committed_as_a_txlog(spark, queue
     turn = queue.tick()
     assert (turn.commit.rows, queue.rejected()) == (1, {})
     assert [row.key for row in spark.table(f"lake.{queue.settings.identifier}").collect()] == ["from-java"]
+
+
+@pytest.mark.parametrize("source, names", [("WriteTxlog", ["java", "java-offsets"]), ("WriteSteps", ["java-steps"])])
+def test_the_examples_in_java_make_the_golden_files(tmp_path, source, names):
+    """But for Avro's sync marker, which is random."""
+    path = ":".join(prepared.compiled(FOLDER / f"{source}.java", tmp_path))
+    targets = [tmp_path / name for name in names]
+    words = [f"{prepared.wanted().java_home}/bin/java", "-cp", path, source, *map(str, targets)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name, target in zip(names, targets, strict=True):
+        data = target.read_bytes()
+        made = described(decode(NAMES[name], data, MOST), our_header(data))
+        assert made == json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
 
 
 def with_our_keys(path: Path, ours: bytes) -> bytes:

@@ -6,7 +6,7 @@ from tests.support.lake import Lake, Writes
 
 class Slot(Writes):
     """
-    One run of a slot; its position is a counter and its run, so that it never recurs.
+    One run of a slot; its position is the sequence and the run, so that it never recurs.
     """
 
     def __init__(self, lake: Lake, name: str = "slot-00", position: bytes | None = None) -> None:
@@ -15,9 +15,8 @@ class Slot(Writes):
 
     def reaches(self, *keys: str, **offsets: str) -> TxlogName:
         """Publishes one file with these keys, or no file where there are none, which reaches these offsets."""
-        count = int((self.position or b"0").split(b".")[0]) + 1
-        before, self.position = self.position, f"{count}.{self.name.incarnation}".encode()
         sequence = self.name.sequence + 1
+        before, self.position = self.position, f"{sequence}.{self.name.incarnation}".encode()
         files = [self.file([*keys], sequence=sequence)] if keys else []
         about = {"position": self.position, "previous_position": before, "offsets": offsets}
         name, data = self.encoded(files, sequence=sequence, **about)

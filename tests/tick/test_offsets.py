@@ -13,7 +13,6 @@ from bookkeeper.contract import committed_txlogs as marks_format
 from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import CommitConflict, MarksLost, PositionTaken
-from bookkeeper.tick import writer_room
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, crash
 from tests.support.lake import Lake, Writes
 from tests.support.slots import Slot, offsets_of
@@ -63,10 +62,27 @@ def test_a_fork_in_one_batch_leaves_the_offsets_of_one_run(lake: Lake) -> None:
 
 def test_two_slots_have_offsets_of_their_own(lake: Lake) -> None:
     Slot(lake).reaches("a", p0="7")
-    Slot(lake, "slot-01").reaches("b", p0="1")
+    Slot(lake, "slot-01").reaches("b", q0="1")
     Writes(lake).publish("c")
     lake.tick()
-    assert (offsets_of(lake), offsets_of(lake, "slot-01"), offsets_of(lake, "w1")) == ({"p0": "7"}, {"p0": "1"}, {})
+    assert (offsets_of(lake), offsets_of(lake, "slot-01"), offsets_of(lake, "w1")) == ({"p0": "7"}, {"q0": "1"}, {})
+
+
+def test_a_channel_has_one_slot_in_a_batch_and_in_the_table(lake: Lake) -> None:
+    """Its rows would come twice: an instance with another number of slots runs beside it."""
+    slot, other = Slot(lake), Slot(lake, "slot-01")
+    slot.reaches("a", p0="7")
+    lost = [other.reaches("a", p0="7", q0="1")]
+    lake.tick()
+    lost += [Slot(lake, "slot-02").reaches("a", p0="7")]
+    slot.reaches("b", p0="8")
+    lake.tick()
+    Slot(lake, "slot-01").reaches("c", q0="1")
+    lake.tick()
+    assert lake.keys() == ["a", "b", "c"]
+    assert (offsets_of(lake), offsets_of(lake, "slot-01")) == ({"p0": "8"}, {"q0": "1"})
+    assert lake.rejected() == {str(name): "ChannelTaken" for name in lost}
+    assert "p0 is read by slot-00" in lake.folder.reason(lost[1])["reason"]
 
 
 def test_a_rejected_txlog_moves_no_offset(lake: Lake) -> None:
@@ -150,15 +166,15 @@ def test_a_crash_around_the_commit_and_behind_it_leaves_rows_and_offsets_togethe
     lake: Lake, faults: Faults, when: str, rows: list[str]
 ) -> None:
     for at, operation in enumerate(("commit_table", "replace folder/marks.json", "delete folder/pending/")):
-        slot = Slot(lake, f"slot-0{at}")
-        slot.reaches(*rows, p0="7")
+        slot, channel = Slot(lake, f"slot-0{at}"), f"p{at}"
+        slot.reaches(*rows, **{channel: "7"})
         with pytest.raises(Crash):
             lake.tick(lake.book(faults.on(operation, when, crash)))
         faults.clear()
         seen = offsets_of(lake, slot.name.writer)
-        assert seen == ({} if (operation, when) == ("commit_table", BEFORE) else {"p0": "7"})
+        assert seen == ({} if (operation, when) == ("commit_table", BEFORE) else {channel: "7"})
         lake.drain()
-        assert (offsets_of(lake, slot.name.writer), lake.pending()) == ({"p0": "7"}, [])
+        assert (offsets_of(lake, slot.name.writer), lake.pending()) == ({channel: "7"}, [])
     assert lake.keys() == ["a"] * 3 * len(rows) and lake.rejected() == {}
 
 
@@ -172,7 +188,7 @@ def test_a_lost_reply_merges_them_once(lake: Lake, faults: Faults) -> None:
 def test_a_commit_in_between_is_a_conflict_also_for_one_without_rows(either: Lake) -> None:
     """Two bookkeepers have the same view: of two changes of marks one is made anew."""
     slot = Slot(either)
-    Slot(either, "slot-01").reaches("a", p0="1")
+    Slot(either, "slot-01").reaches("a", q0="1")
     either.tick()
     ledger, view = either.book().ledger, either.view()
     slot.reaches("b", p0="7")
@@ -186,18 +202,18 @@ def test_a_commit_in_between_is_a_conflict_also_for_one_without_rows(either: Lak
 
 
 def test_channels_past_the_room_cost_their_txlog_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_room, "MOST_CHANNELS", 3)
+    monkeypatch.setattr(marks_format, "MOST_CHANNELS", 3)
     slot, other = Slot(lake), Slot(lake, "slot-01")
     slot.reaches("a", p0="1", p1="1")
     lake.tick()
-    refused = other.reaches("b", p0="1", p1="1")
+    refused = other.reaches("b", q0="1", q1="1")
     slot.reaches("c", p0="2", p2="1")
     Writes(lake).publish("d")
     lake.tick()
     assert (lake.keys(), lake.rejected()) == (["a", "c", "d"], {str(refused): "TooManyChannels"})
-    assert "more than 3" in lake.folder.reason(refused)["reason"]
+    assert "room for 3" in lake.folder.reason(refused)["reason"]
     slot.reaches("e", p0="3", p1="2", p2="2")  # those that are known go on
-    full = Slot(lake, "slot-02").reaches("f", p0="1")
+    full = Slot(lake, "slot-02").reaches("f", q0="1")
     lake.tick()
     assert lake.keys() == ["a", "c", "d", "e"] and lake.rejected()[str(full)] == "TooManyChannels"
 
@@ -268,6 +284,37 @@ def test_offsets_stay_when_missing_txlogs_are_discarded(lake: Lake) -> None:
     view, given = outlook(lake.folder, lake.book().ledger, gone)
     discard(lake.folder, lake.book().ledger, view, given, lake.clock.now)
     assert (lake.view().marks.is_in(gone), offsets_of(lake)) == (True, {"p0": "7"})
+
+
+def test_a_sweep_of_rejected_txlogs_moves_no_offset(lake: Lake) -> None:
+    """What lost its position goes by age, once another run has read its rows; what was rejected for itself stays."""
+    old, new = Slot(lake), Slot(lake)
+    old.reaches("a", p0="7")
+    lost = [new.reaches("b", p1="3"), new.reaches("c", p0="8")]
+    bad = Slot(lake, "slot-01").publish("x", position=b"1", offsets={"q0": "1"}, table_uuid="another")
+    lake.drain()
+    assert {*lake.rejected().values()} == {"PositionTaken", "WrongTable"}
+    Slot(lake, position=old.position).reaches("b", "c", p0="8", p1="3")
+    lake.tick()
+    book = lake.book()
+    lake.tick(book, days=8)
+    lake.tick(book, minutes=2)
+    assert lake.rejected() == {str(bad): "WrongTable"} and lost
+    assert (lake.keys(), offsets_of(lake), offsets_of(lake, "slot-01")) == (["a", "b", "c"], {"p0": "8", "p1": "3"}, {})
+
+
+def test_a_replayed_txlog_that_is_in_already_is_swept_and_its_offsets_count_once(lake: Lake) -> None:
+    slot = Slot(lake)
+    name = slot.reaches("a", p0="7")
+    data = lake.folder.store.read(f"pending/{name}")
+    lake.tick()
+    slot.reaches("b", p0="8")
+    lake.tick()
+    lake.put(f"rejected/{name}", data)
+    lake.put(f"pending/{name}", data)
+    lake.drain()
+    lake.tick(minutes=2)
+    assert (lake.keys(), offsets_of(lake), lake.rejected(), lake.pending()) == (["a", "b"], {"p0": "8"}, {}, [])
 
 
 def test_offsets_are_restored_with_the_marks(lake: Lake) -> None:

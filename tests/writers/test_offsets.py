@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.contract import committed_txlogs
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.offsets import MOST_IN_TXLOG
 from bookkeeper.contract.txlog_folder import MarksCopy
@@ -13,7 +14,6 @@ from bookkeeper.errors import Fenced, NotPossible, StorageUnavailable, TxlogCorr
 from bookkeeper.stores.open import open_store
 from tests.support.desk import Desk, Ledger, Tampered, only, rows
 from writers import Writer
-from writers.publish import slot as slots
 from writers.runtime import Runtime
 
 KNOWN = (1, 2, 3)
@@ -156,7 +156,7 @@ def test_fenced_says_for_what_the_first_txlog_was_rejected(desk: Desk) -> None:
     """Behind any reject but PositionTaken a slot publishes channel by channel, so that one stops alone."""
     writer = desk.writer()
     for count in "123":
-        writer.write(rows(count), offsets={"p0": count})
+        writer.write(rows(count), offsets={f"p{count}": count})
         writer.publish()
     desk.folder.reject(desk.txlogs()[1].name, TxlogCorrupt("bad luck"), desk.clock())
     Ledger(desk).tick()
@@ -164,7 +164,7 @@ def test_fenced_says_for_what_the_first_txlog_was_rejected(desk: Desk) -> None:
     writer.write(rows("4"), offsets={"p0": "4"})
     with pytest.raises(Fenced, match="bad luck") as fenced:
         writer.publish()
-    assert fenced.value.rejected == "TxlogCorrupt"
+    assert (fenced.value.rejected, fenced.value.channels) == ("TxlogCorrupt", {"p2"})
 
 
 # offsets over nothing
@@ -275,7 +275,7 @@ def test_a_run_with_offsets_takes_no_position_and_no_rows_without(desk: Desk) ->
     assert desk.keys() == ["a", "b"]
 
 
-def test_rows_whose_offset_follows_are_not_published_without_it(desk: Desk) -> None:
+def test_rows_with_an_offset_that_follows_are_not_published_without_it(desk: Desk) -> None:
     with desk.writer() as writer:
         writer.write(rows("a"), offsets={})
         writer.write(rows("b"), offsets={"p0": "7"})
@@ -303,7 +303,7 @@ def test_a_txlog_has_room_for_a_thousand_channels(desk: Desk) -> None:
 def test_channels_past_the_room_of_the_table_are_refused_before_rows_are_taken(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slots, "MOST_CHANNELS", 4)
+    monkeypatch.setattr(committed_txlogs, "MOST_CHANNELS", 4)
     ledger = Ledger(desk)
     other = desk.writer("other")
     other.write(rows("x"), offsets={"q0": "1", "q1": "1"})

@@ -1,16 +1,19 @@
 """Slots on a real bookkeeper: upserts and deletes by key, txlogs of offsets alone between them, columns on request."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from bookkeeper.config.settings import Evolve
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Fenced
+from tests.support.faults import Faults
 from tests.support.keyed import keyed_lake
 from tests.support.keyed_rows import state
 from tests.support.lake import Lake
-from tests.support.slots import offsets_of
+from tests.support.slots import Slot, offsets_of
 from writers import Writer
 from writers.publish import slot as slots
 from writers.timing import at_once
@@ -96,3 +99,83 @@ def test_a_column_is_asked_for_with_rows_that_have_offsets(tmp_path: Path) -> No
     lake.tick(book)
     assert asked and "wind" in lake.folder.card().schema.column_names
     assert (lake.keys(), offsets_of(lake)) == (["a", "a"], {"p0": "1", "p1": "1"})
+
+
+# taken over
+
+
+class TakenOver:
+    """A slot of two channels of five rows: an old run has read two of each, one of its four txlogs is committed."""
+
+    def __init__(self, root: Path) -> None:
+        self.lake, self.faults = Lake(root), Faults()
+        self.old = Slot(self.lake)
+        self.old.reaches("p0-1", p0="1")
+        self.lake.tick()
+        self.pending = [self.old.reaches(key, **{key[:2]: key[-1]}) for key in ("p1-1", "p0-2", "p1-2")]
+        self.saved = self.lake.saved()
+        self.end = self.old.position
+
+    def restored(self) -> "TakenOver":
+        self.saved.restore()
+        run = self.old.name.at(self.pending[-1].sequence)
+        self.old.name, self.old.position, self.faults = run, self.end, Faults()
+        return self
+
+    def lets_in(self, act: Callable[["TakenOver"], object], number: int) -> None:
+        """Does this before the operation of this number."""
+        seen = self.faults.seen
+        self.faults.hooks.append((lambda _: len(seen) == number + 1, lambda: void(act(self))))
+
+    def opened(self) -> Writer:
+        folder = Folder(self.lake.faulty(self.faults)(self.lake.made.folder))
+        return Writer.open(folder, "slot-00", clock=self.lake.clock, wait=lambda seconds: True, at_once=at_once)
+
+    def reads(self, writer: Writer) -> None:
+        """Reads each channel to its end, from where the writer says; then all is committed."""
+        ends = {channel: int(writer.offsets.get(channel, "0")) for channel in ("p0", "p1")}
+        keys = [f"{channel}-{number}" for channel, at in ends.items() for number in range(at + 1, 6)]
+        at = pa.array([self.lake.clock.now] * len(keys), pa.timestamp("us", "UTC"))
+        if keys:
+            writer.write(pa.table({"timestamp": at, "key": keys}), offsets={"p0": "5", "p1": "5"})
+            writer.publish()
+        self.lake.drain()
+
+    def goes_on(self) -> None:
+        """As the run that is taken over may do, which does not know of it: it reads one more row."""
+        self.old.reaches("p0-3", p0="3")
+
+    def spoil(self) -> None:
+        """The second pending txlog will be rejected."""
+        if str(self.pending[1]) in map(str, self.lake.pending()):
+            self.lake.put(f"pending/{self.pending[1]}", b"no Avro")
+
+
+def void(_: object) -> None: ...
+
+
+BETWEEN: dict[str, Callable[[TakenOver], object]] = {
+    "a commit": lambda scene: scene.lake.tick(),
+    "a reject": lambda scene: (scene.spoil(), scene.lake.drain()),
+    "a txlog that will be rejected": TakenOver.spoil,
+    "the other run": TakenOver.goes_on,
+    "the other run, committed": lambda scene: (scene.goes_on(), scene.lake.tick()),
+}
+
+
+@pytest.mark.parametrize("what", BETWEEN)
+def test_a_slot_is_taken_over_at_the_end_of_its_chain_whatever_comes_between(tmp_path: Path, what: str) -> None:
+    """Before each operation of the start: pending/ first, marks.json second, and each pending txlog between them."""
+    scene = TakenOver(tmp_path)
+    scene.restored().opened()
+    operations = list(scene.faults.seen)
+    assert {"list folder/pending/", "read folder/marks.json"} < {*operations}
+    for number in range(len(operations)):
+        scene.restored().lets_in(BETWEEN[what], number)
+        scene.reads(scene.opened())
+        scene.faults.clear()
+        for _ in range(2):  # a run that was rejected starts again
+            scene.reads(scene.opened())
+        expected = sorted(f"{channel}-{offset}" for channel in ("p0", "p1") for offset in range(1, 6))
+        assert scene.lake.keys() == expected, f"{what} before {operations[number]}"
+        assert what != "a commit" or scene.lake.rejected() == {}, f"a commit before {operations[number]}"

@@ -38,13 +38,13 @@ class PendingMonitor:
         self._metrics, self._ordered = metrics, ordered
         self._listed_at: datetime | None = None
         self._pending = 0
-        self._own: list[TxlogName] = []
+        self._own: dict[TxlogName, frozenset[str]] = {}
 
-    def published(self, name: TxlogName, chained: bool) -> None:
+    def published(self, name: TxlogName, chained: bool, channels: Iterable[str] = ()) -> None:
         """Count a txlog of this run; one with a position (`chained`) is checked until it is committed."""
         self._pending += 1
         if chained:
-            self._own.append(name)
+            self._own[name] = frozenset(channels)
 
     def full(self, limit: int) -> bool:
         """Whether `limit` txlogs were pending when pending/ was listed last."""
@@ -85,13 +85,14 @@ class PendingMonitor:
     def _check_own(self, found: set[TxlogName], copy: MarksCopy | None) -> None:
         # The marks may be older than the listing, for both are read at once: a txlog in neither may be committed. Only
         # its copy in rejected/ says that it is not.
-        self._own = [name for name in self._own if copy is None or not copy.marks.is_in(name)]
-        for name in self._own:
+        if copy is not None:
+            self._own = {name: channels for name, channels in self._own.items() if not copy.marks.is_in(name)}
+        for name, channels in self._own.items():
             if name not in found and retry(partial(self._folder.exists, name, REJECTED), self._wait):
                 reason = self._folder.reason(name)
                 why = reason.get("reason", "no reason is recorded")
                 fenced = Fenced(f"{name} was rejected, so the chain of positions ends before it: {why}")
-                fenced.rejected = str(reason.get("error", ""))
+                fenced.rejected, fenced.channels = str(reason.get("error", "")), channels
                 raise fenced
 
     def _check_later(self, pending: Sequence[Found], copy: MarksCopy | None) -> None:

@@ -10,17 +10,19 @@ from datetime import datetime, timedelta
 
 from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.card import Card
-from bookkeeper.contract.committed_txlogs import merged
+from bookkeeper.contract.committed_txlogs import Marks, merged
 from bookkeeper.contract.names import TxlogName
-from bookkeeper.contract.offsets import MOST_CHANNELS, MOST_IN_TXLOG, Offsets
+from bookkeeper.contract.offsets import MOST_IN_TXLOG, Offsets
 from bookkeeper.contract.txlog import WITH_OFFSETS
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.errors import NotPossible, TooManyChannels
+from bookkeeper.errors import ChannelTaken, NotPossible, TooManyChannels
+from writers.publish.card_follower import CardFollower
 from writers.timing import Clock, Wait, retry
 
 #: offsets that moved over nothing wait this long for rows: each txlog without rows is a commit
 ALONE = timedelta(hours=1)
-_EACH = "Give offsets with each write; {} where the offset of these rows follows. publish() first what needs none."
+NO_MARKS = Marks("")
+_EACH = "Give offsets with each write; {} where their offset follows with later rows. publish() first what needs none."
 
 
 class Slot:
@@ -28,9 +30,11 @@ class Slot:
     `reached` is what the channels have reached at the end of the writer's chain, `waiting` what the next txlog says.
     """
 
-    def __init__(self, folder: Folder, name: str, reached: Offsets, clock: Clock, wait: Wait) -> None:
+    def __init__(
+        self, folder: Folder, cards: CardFollower, name: str, reached: Offsets, clock: Clock, wait: Wait
+    ) -> None:
         self.reached, self.waiting = reached, dict[str, str]()
-        self._folder, self._name, self._clock, self._wait = folder, name, clock, wait
+        self._folder, self._cards, self._name, self._clock, self._wait = folder, cards, name, clock, wait
         #: whether this run was given offsets; whether rows came with none of them
         self.used = self.lacks_offsets = False
         self._published_at: datetime = clock()
@@ -40,38 +44,52 @@ class Slot:
         """Whether offsets have waited for rows for so long that a txlog without rows may say them."""
         return bool(self.waiting) and self._clock() - self._published_at >= ALONE
 
-    def check(self, given: Mapping[str, str] | None, position: bytes | None, rows: int) -> None:
+    def check_write(self, given: Mapping[str, str] | None, position: bytes | None, unpublished: int) -> None:
         """
-        Before rows are taken, or published: raises ValueError for offsets out of bounds, NotPossible where the run
-        cannot take these now. `rows` are unpublished ones.
+        Before rows are taken, with `unpublished` ones before them: raises ValueError for offsets out of bounds,
+        NotPossible where the run cannot take these, StorageUnavailable.
         """
+        if given is None and self.used:
+            raise NotPossible("this run has offsets, and these rows come without", hint=_EACH)
+        self._check(given, position, unpublished)
+        if given and WITH_OFFSETS not in self._cards.card.txlog_versions:
+            check_known(self._cards.newest())  # the bookkeeper may have been upgraded
+
+    def starts_publish(self, given: Mapping[str, str] | None, position: bytes | None, unpublished: int) -> bool:
+        """
+        Takes the offsets that a publish was given; whether there is anything to publish. Raises like `check_write`,
+        also where `unpublished` rows lack their offsets: a source would bring them again.
+        """
+        self._check(given, position, unpublished)
+        self.took(given, rows=False)
+        if self.lacks_offsets and unpublished:
+            hint = "publish(offsets=...) says what the channels have reached with them."
+            raise NotPossible("the rows written last came without an offset", hint=hint)
+        return unpublished > 0 or self.due_alone
+
+    def _check(self, given: Mapping[str, str] | None, position: bytes | None, unpublished: int) -> None:
         if given is None and not self.used:
             return
         if position is not None:
             raise ValueError("offsets or a position: the position of a run with offsets is made by the writer")
         offsets_format.check(given or {})
-        if rows and not self.used:
-            raise NotPossible(f"{rows} unpublished rows were written without offsets", hint=_EACH)
+        if unpublished and not self.used:
+            raise NotPossible(f"{unpublished} unpublished rows were written without offsets", hint=_EACH)
         if len({**self.waiting, **(given or {})}) > MOST_IN_TXLOG:
             hint = "publish() what was written so far, then go on."
             raise NotPossible(f"a txlog has offsets of at most {MOST_IN_TXLOG} channels", hint=hint)
         self._check_room(given or {})
 
-    def check_rows(self, given: Mapping[str, str] | None) -> None:
-        """Before rows are taken: raises NotPossible for rows without offsets in a run that has them."""
-        if given is None and self.used:
-            raise NotPossible("this run has offsets, and these rows come without", hint=_EACH)
-
     def _check_room(self, given: Mapping[str, str]) -> None:
-        """Asks the marks where channels are new, as the bookkeeper will: a txlog with one too many is rejected."""
+        """Asks the marks where channels are new, as the bookkeeper will: one too many, or of another slot."""
         if given.keys() <= self.reached.keys() | self.waiting.keys():
             return
         copy = retry(self._folder.marks, self._wait)
-        slots = {} if copy is None else {name: {*known.offsets} for name, known in copy.marks.writers.items()}
-        slots.setdefault(self._name, set()).update(self.reached, self.waiting, given)
-        if (count := sum(map(len, slots.values()))) > MOST_CHANNELS:
-            more = f"the table would have offsets of {count} channels, it has room for {MOST_CHANNELS}"
-            raise NotPossible(more, hint=TooManyChannels.hint)
+        marks = NO_MARKS if copy is None else copy.marks
+        try:
+            marks.with_channels(self._name, {**self.reached, **self.waiting, **given}, {})
+        except (ChannelTaken, TooManyChannels) as exc:
+            raise NotPossible(str(exc), hint=exc.hint) from exc
 
     def took(self, given: Mapping[str, str] | None, rows: bool) -> None:
         """Rows were taken with these offsets; or no rows: they moved over nothing."""
@@ -87,13 +105,17 @@ class Slot:
             hint = "publish(offsets=...) says what the channels have reached with them."
             raise NotPossible("the rows written last came without an offset", hint=hint)
 
-    def position(self, name: TxlogName, given: bytes | None) -> bytes | None:
+    def position(self, name: TxlogName, given: bytes | None, card: Card) -> bytes | None:
         """
-        The position of this txlog: its own name, which no other txlog of any run has.
+        The position of this txlog: of a slot its own name, which no other txlog of any run has.
 
         A counter would recur: where two runs fork, the second txlog of the one would fit behind the other's first.
+        Raises NotPossible where the bookkeeper knows no offsets, by this card.
         """
-        return f"{name.incarnation}.{name.sequence:010d}".encode() if self.waiting else given
+        if not self.waiting:
+            return given
+        check_known(card)
+        return f"{name.incarnation}.{name.sequence:010d}".encode()
 
     def published(self) -> None:
         """What was waiting is in a txlog."""

@@ -20,6 +20,7 @@ from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import Fenced, UnknownOutcome
 from bookkeeper.ledger import merge
 from reaper import reap
+from tests.chaos.processes import slots
 from tests.chaos.processes.ground import Ground, now
 from tests.chaos.processes.party import Party, in_fork
 from tests.chaos.processes.roles import copied, eager, source_keys
@@ -118,11 +119,14 @@ def finished(ground: Ground, where: str, points: int) -> Tally:
     """
     ground.drain()
     end = max((int(line[0]) for line in ground.notes("source")), default=0)
+    ends = slots.ends_of(ground)
     for _ in range(3):
         with suppress(Fenced, UnknownOutcome):
             for _ in copied(ground, "source", end):
                 continue
+        with suppress(Fenced, UnknownOutcome):
+            slots.read_to(ground, ends)
         left = ground.drain()
-    done = ground.outcome(source_keys(0, end), where, points)
+    done = ground.outcome(source_keys(0, end) + slots.keys_to(ends), where, points)
     done.wrong += [f"{where}: {what}" for what in left]
     return done

@@ -2,7 +2,7 @@
 All scenes: the whole cycle of a row, and every command that changes something.
 """
 
-from tests.chaos.scenes.deciding import AcceptingRollback, Discarding, Forgetting, Repairing, Retaining
+from tests.chaos.scenes.deciding import AcceptingRollback, Discarding, Forgetting, Rehashing, Repairing, Retaining
 from tests.chaos.scenes.folding import Folding, FoldingAmongOthers
 from tests.chaos.scenes.making import Carding, Initialising
 from tests.chaos.scenes.reaping import Reaping
@@ -25,6 +25,7 @@ SCENES: tuple[type[Scene], ...] = (
     Replaying,
     ForcedReplaying,
     Forgetting,
+    Rehashing,
     AcceptingRollback,
     Retaining,
     Discarding,

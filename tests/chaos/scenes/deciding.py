@@ -1,5 +1,5 @@
 """
-What a person decides by a command: forget, accept-rollback, retain --force, discard, verify --repair.
+What a person decides by a command: forget, rehash, accept-rollback, retain --force, discard, verify --repair.
 
 The commands themselves run, on a lake whose storage and catalog go through faults.
 """
@@ -19,9 +19,11 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 from bookkeeper.cli import repair, status
 from bookkeeper.cli.context import Opened
 from bookkeeper.config.settings import Retention, Settings
+from bookkeeper.contract.offsets import slot_of
 from tests.chaos.scenes.scene import DAY, Scene, lake_at
 from tests.support.faults import Faults
 from tests.support.lake import Lake, Writes
+from tests.support.slots import Slot
 
 _COMMON: dict[str, Any] = {"config": None, "table": None, "as_json": True}
 
@@ -72,6 +74,43 @@ class Forgetting(Scene):
 
     def published(self) -> list[str]:
         return ["a", "b", "anew"]
+
+
+class Rehashing(Scene):
+    """A source of four channels in one slot gets three; then its slots go on, each from its own offsets."""
+
+    name = "rehash"
+    parts = ("commit_table", "replace folder/marks.json")
+    channels = tuple(f"c{number}" for number in range(4))
+
+    def prepare(self, root: Path) -> Lake:
+        lake = lake_at(root)
+        Slot(lake, "source-00").reaches(
+            *[f"{channel}-1" for channel in self.channels], **dict.fromkeys(self.channels, "1")
+        )
+        lake.tick()
+        return lake
+
+    def act(self, faults: Faults) -> None:
+        with _opening(self.lake, faults):
+            repair.rehash.callback(source="source", slots=3, yes=True, **_COMMON)  # type: ignore[misc]
+
+    def drain(self) -> None:
+        writers = self.lake.view().marks.writers
+        for name, known in writers.items():
+            unread = {channel: "2" for channel, offset in known.offsets.items() if offset == "1"}
+            if unread:
+                Slot(self.lake, name, known.position).reaches(*[f"{channel}-2" for channel in unread], **unread)
+        super().drain()
+
+    def published(self) -> list[str]:
+        return [f"{channel}-{offset}" for channel in self.channels for offset in "12"]
+
+    def wrong(self) -> list[str]:
+        writers = self.lake.view().marks.writers
+        places = {channel: name for name, known in writers.items() for channel in known.offsets}
+        moved = places == {channel: slot_of("source", channel, 3) for channel in self.channels}
+        return super().wrong() + ([] if moved else [f"offsets are at {places}"])
 
 
 class AcceptingRollback(Scene):

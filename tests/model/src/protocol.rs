@@ -5,6 +5,7 @@
 
 mod bookkeeper;
 mod catalog;
+mod channels;
 mod checks;
 mod fold;
 mod keyed;
@@ -96,9 +97,17 @@ pub enum Rule {
     RewriteNumber,
     /// a rewrite is committed only if all deletes of what it replaces were applied
     DeletesApplied,
+    /// the position of a txlog of channels is of no other txlog
+    PositionsNeverRecur,
+    /// offsets are merged: a channel that a txlog does not name stays where it was
+    OffsetsMerged,
+    /// a run begins with the offsets of the pending txlogs of its chain, too
+    OffsetsOfPending,
+    /// a rejected txlog moves no offset
+    RejectedMovesNothing,
 }
 
-pub const RULES: [Rule; 37] = [
+pub const RULES: [Rule; 41] = [
     Rule::Guard,
     Rule::MarksInCommit,
     Rule::Prefix,
@@ -136,6 +145,10 @@ pub const RULES: [Rule; 37] = [
     Rule::FoldIsDelete,
     Rule::RewriteNumber,
     Rule::DeletesApplied,
+    Rule::PositionsNeverRecur,
+    Rule::OffsetsMerged,
+    Rule::OffsetsOfPending,
+    Rule::RejectedMovesNothing,
 ];
 
 /// The bounds of one scenario: how often each thing may happen.
@@ -151,6 +164,8 @@ pub struct Protocol {
     pub rewrite: bool,
     /// a table with upserts and deletes by key
     pub keyed: bool,
+    /// writer A reads channels, with offsets
+    pub channels: bool,
     /// in fewer states (reduced.rs)
     pub reduced: bool,
     pub broken: Option<Rule>,
@@ -164,6 +179,8 @@ pub enum Action {
     WriterStarts(usize),
     WritesFile(usize),
     Publishes(usize),
+    /// a row of this channel
+    PublishesChannel(usize, usize),
     /// a txlog of day 0 is published on day 1
     PublishesLate(usize),
     /// a put that was applied before is applied once more
@@ -254,6 +271,7 @@ impl Model for Protocol {
             fresh: 0,
             young: 0,
             keyed: NOT_KEYED,
+            channels: NO_CHANNELS,
             folds: [NO_FOLD; BOOKKEEPERS],
             compaction: NO_COMPACTION,
             late: 0,

@@ -14,6 +14,7 @@ pub fn scenarios() -> Vec<Protocol> {
         reaper: false,
         rewrite: false,
         keyed: false,
+        channels: false,
         reduced: false,
         broken: None,
         oldest_first: vec![],
@@ -152,6 +153,13 @@ pub fn scenarios() -> Vec<Protocol> {
             most: Spent { published: 3, missed: 1, ..Spent::default() },
             ..base.clone()
         },
+        Protocol {
+            name: "channels",
+            incarnations: &[0, 1],
+            channels: true,
+            most: Spent { published: 3, ..Spent::default() },
+            ..base.clone()
+        },
         base.clone(),
         Protocol {
             name: "joint",
@@ -203,5 +211,7 @@ pub fn shown_in(rule: Rule) -> &'static str {
         Rule::PruneKeepsNewest => "newest",
         Rule::FoldExamined | Rule::FoldIsDelete => "fold",
         Rule::RewriteNumber | Rule::DeletesApplied => "compact",
+        Rule::PositionsNeverRecur | Rule::OffsetsMerged => "channels",
+        Rule::OffsetsOfPending | Rule::RejectedMovesNothing => "channels",
     }
 }

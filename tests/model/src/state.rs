@@ -3,9 +3,11 @@
 //! A txlog is a *slot*: incarnation * SEQUENCES + sequence - 1. Sets of slots are bits of a byte. The data file of a slot
 //! has the slot's number; the file of the rewrite is REWRITTEN.
 
+mod channels;
 mod keyed;
 mod replay;
 
+pub use channels::*;
 pub use keyed::*;
 pub use replay::*;
 
@@ -85,6 +87,8 @@ pub struct Marks {
     pub holes: Slots,
     /// committed position of writer A
     pub position: u8,
+    /// committed offsets of writer A, where it reads channels
+    pub offsets: Offsets,
     /// the snapshot that these marks came with
     pub snapshot: SnapshotId,
     /// incarnations that were last seen on day 1, as bits
@@ -244,6 +248,7 @@ pub struct State {
     /// incarnations that began on day 1, as bits
     pub young: Incarnations,
     pub keyed: Keyed,
+    pub channels: Channels,
     pub folds: [Fold; BOOKKEEPERS],
     /// of Iceberg Java, or of ours: on a keyed table, what it read
     pub compaction: Compaction,
@@ -279,6 +284,7 @@ pub const NO_MARKS: Marks = Marks {
     last: [0; INCARNATIONS],
     holes: 0,
     position: 0,
+    offsets: [0; CHANNELS],
     snapshot: NONE,
     seen: 0,
     pruned: false,

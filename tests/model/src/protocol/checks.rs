@@ -10,7 +10,11 @@ pub fn properties() -> Vec<Property<Protocol>> {
             state.head == NONE || !state.snapshots[state.head as usize].twice
         }),
         Property::<Protocol>::always("no reader finds a row twice", |_, state| !state.readable().1),
-        Property::<Protocol>::always("no row of a source is in twice", |_, state| {
+        Property::<Protocol>::always("no row of a source is in twice", |protocol, state| {
+            if protocol.channels {
+                let appended = state.appended(state.head);
+                return every_row(|channel, offset| state.channels.holding(appended, channel, offset) <= 1);
+            }
             let slots: Vec<usize> =
                 members(state.appended(state.head)).filter(|&slot| has_positions(incarnation(slot))).collect();
             (0..SOURCE_ROWS).all(|row| slots.iter().filter(|&&slot| state.source_row(slot) == row).count() <= 1)
@@ -19,17 +23,25 @@ pub fn properties() -> Vec<Property<Protocol>> {
             let kept = state.pending | state.rejected | state.appended(state.head) | state.rolled_back;
             state.published & !kept == 0
         }),
-        Property::<Protocol>::always("no row of a source is passed over", |_, state| {
+        Property::<Protocol>::always("no row of a source is passed over", |protocol, state| {
             // A rejected txlog of a source is one whose row another holds, or which its writer reads again.
             let held = state.appended(state.head) | state.pending | state.rolled_back;
+            if protocol.channels {
+                let read = |channel: usize, offset| offset <= state.marks.offsets[channel];
+                return every_row(|channel, offset| {
+                    !read(channel, offset) || state.channels.holding(held, channel, offset) > 0
+                });
+            }
             let rows: Vec<u8> = members(held)
                 .filter(|&slot| has_positions(incarnation(slot)))
                 .map(|slot| state.source_row(slot))
                 .collect();
             (0..state.marks.position).all(|row| rows.contains(&row))
         }),
-        Property::<Protocol>::always("no txlog of a source is rejected before its row is in", |_, state| {
-            state.halted()
+        Property::<Protocol>::always("no txlog of a source is rejected before its row is in", |protocol, state| {
+            // Of a slot, what is rejected may be rows of channels that the other run has not read: they are read again.
+            protocol.channels
+                || state.halted()
                 || state.rolled_back != 0
                 || members(state.spoiled).any(|slot| has_positions(incarnation(slot)))
                 || members(state.rejected)
@@ -68,4 +80,8 @@ pub fn properties() -> Vec<Property<Protocol>> {
                 || (0..SLOTS).all(|slot| !state.marks.is_in(slot) || state.appended(state.head) & bit(slot) != 0)
         }),
     ]
+}
+
+fn every_row(holds: impl Fn(usize, u8) -> bool) -> bool {
+    (0..CHANNELS).all(|channel| (1..=SOURCE_ROWS).all(|offset| holds(channel, offset)))
 }

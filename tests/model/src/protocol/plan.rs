@@ -106,10 +106,13 @@ impl Planner<'_> {
         }
         if has_positions(i)
             && self.protocol.keeps(Rule::Positions)
-            && self.state.source_row(slot) != self.plan.marks.position
+            && self.protocol.previous(self.state, slot) != self.plan.marks.position
         {
             if !self.reject_positions || self.waiting {
                 return self.wait(i);
+            }
+            if !self.protocol.keeps(Rule::RejectedMovesNothing) {
+                self.take_offsets(slot);
             }
             self.plan.rejects |= bit(slot);
             return;
@@ -167,7 +170,15 @@ impl Planner<'_> {
         marks.last[i] = marks.last[i].max(sequence(slot));
         marks.seen |= self.state.day << i;
         if has_positions(i) {
-            marks.position = self.state.source_row(slot) + 1;
+            marks.position = self.protocol.reached(self.state, slot);
+            self.take_offsets(slot);
+        }
+    }
+
+    fn take_offsets(&mut self, slot: usize) {
+        if self.protocol.channels {
+            let said = self.state.channels.said[slot];
+            self.plan.marks.offsets = self.protocol.merged(self.plan.marks.offsets, said);
         }
     }
 

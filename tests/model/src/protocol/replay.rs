@@ -30,7 +30,7 @@ impl Protocol {
 
     /// What the command refuses: a txlog that is in, whose position is taken, or whose files are or were in the table.
     fn replay_fits(&self, state: &State, slot: usize) -> bool {
-        let taken = has_positions(incarnation(slot)) && state.source_row(slot) != state.marks.position;
+        let taken = has_positions(incarnation(slot)) && self.previous(state, slot) != state.marks.position;
         let known = (state.live(state.head) | state.removed()) & file(slot) != 0 && self.keeps(Rule::ReplayAsks);
         let late = self.is_overtaken(&state.marks, slot) || self.keyed && self.is_pruned(state, &state.marks, slot);
         !late && !state.marks.is_in(slot) && !taken && !known && state.disk & file(slot) != 0

@@ -11,10 +11,11 @@ impl Protocol {
                 Writer::New => actions.push(Action::WriterLists(i)),
                 Writer::Listed { .. } => actions.push(Action::WriterStarts(i)),
                 Writer::Running { from, next, written } => {
-                    let more = next as usize <= SEQUENCES
-                        && !(has_positions(i) && from + next - 1 >= SOURCE_ROWS)
-                        && state.spent.published < self.most.published;
-                    if more && (written || !self.keeps(Rule::FileFirst)) {
+                    let read = has_positions(i) && !self.channels && from + next - 1 >= SOURCE_ROWS;
+                    let more = next as usize <= SEQUENCES && !read && state.spent.published < self.most.published;
+                    if more && self.channels && has_positions(i) && written {
+                        self.channel_actions(state, i, actions);
+                    } else if more && (written || !self.keeps(Rule::FileFirst)) {
                         actions.push(Action::Publishes(i));
                         let old = state.day == 1 && state.young & 1 << i == 0 && !has_positions(i);
                         if old && state.spent.delayed < self.most.delayed {
@@ -39,7 +40,8 @@ impl Protocol {
             Action::WriterLists(i) => {
                 let published = state.published;
                 // The other way round: the position first, the names when it starts.
-                let first = if self.keeps(Rule::WriterListsFirst) { state.pending } else { state.copy.1.position as Slots };
+                let first =
+                    if self.keeps(Rule::WriterListsFirst) { state.pending } else { state.copy.1.position as Slots };
                 state.writers[i] = Writer::Listed { found: first, published };
                 // Incarnations are ordered by time: one that began before another on day 0 began on day 0.
                 let before = |j: usize| state.writers[j] != Writer::New && state.young & 1 << j == 0;
@@ -50,6 +52,14 @@ impl Protocol {
             }
             Action::WriterStarts(i) => {
                 let Writer::Listed { found, published } = state.writers[i] else { return };
+                if self.channels && has_positions(i) {
+                    let chain = self.chain(state, found, state.copy.1);
+                    let kept = published & !state.rejected & !state.rolled_back;
+                    state.repeated |= self.repeats(state, chain, kept);
+                    state.channels.chains[i] = chain;
+                    state.writers[i] = Writer::Running { from: 0, next: 1, written: false };
+                    return;
+                }
                 let (mut at, pending) = if self.keeps(Rule::WriterListsFirst) {
                     (state.copy.1.position, found)
                 } else {
@@ -76,9 +86,12 @@ impl Protocol {
                 state.disk |= file(i * SEQUENCES + next as usize - 1);
                 state.writers[i] = Writer::Running { from, next, written: true };
             }
-            Action::Publishes(i) | Action::PublishesLate(i) => {
+            Action::Publishes(i) | Action::PublishesLate(i) | Action::PublishesChannel(i, _) => {
                 let Writer::Running { from, next, .. } = state.writers[i] else { return };
                 let slot = i * SEQUENCES + next as usize - 1;
+                if let Action::PublishesChannel(_, channel) = action {
+                    self.says(state, slot, channel);
+                }
                 state.pending |= bit(slot);
                 let later = of_writer(slot) & !((bit(slot) - 1) | of_incarnation(i));
                 if self.keyed && state.published & later != 0 {

@@ -1,0 +1,86 @@
+"""
+Changes how many slots a source has: one commit of marks moves the offset of each channel to its slot of then.
+
+Each slot gets a position that no run has: a run from before, wherever it stands, is fenced at its next publish, and
+reads again from the offsets of its slot of then. So the offsets are right also where a txlog of a slot was published
+meanwhile: it is rejected. That nothing is pending only keeps rows from being read twice.
+
+A crash before the commit leaves everything; after it marks.json is mended by the next load, and until then a slot that
+starts is fenced. The command may be given again: where all is as it should be, it commits nothing.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bookkeeper.contract.committed_txlogs import Marks, WriterMarks
+from bookkeeper.contract.names import check_writer, new_incarnation
+from bookkeeper.contract.offsets import Offsets, slot_name, slot_of
+from bookkeeper.contract.txlog_folder import PENDING, REJECTED, Folder
+from bookkeeper.errors import NotPossible
+
+
+@dataclass(frozen=True, slots=True)
+class Rehash:
+    """The marks with `moved` channels in other slots; None where each is in its slot already."""
+
+    marks: Marks | None
+    channels: int
+    moved: int
+
+
+def rehash(
+    marks: Marks, folder: Folder, source: str, slots: int, most_writers: int, now_ms: int, random: bytes
+) -> Rehash:
+    """
+    `marks` with the offsets of the source in so many slots. `random`: 10 bytes.
+
+    `marks` are read before the folder: what is committed in between makes the commit a conflict. Raises NotPossible
+    while a txlog of a slot is pending or rejected, StorageUnavailable.
+    """
+    check_writer(slot_name(source, slots - 1))
+    names = [writer for writer in marks.writers if _is_slot(source, writer)]
+    before = {channel: writer for writer in names for channel in marks.writer(writer).offsets}
+    if not before:
+        raise NotPossible(f"{source} has no slot with offsets", hint="`bookkeeper writers` lists all writers.")
+    after = {channel: slot_of(source, channel, slots) for channel in before}
+    moved = sum(after[channel] != before[channel] for channel in before)
+    if not moved:
+        return Rehash(None, len(before), 0)
+    _check_folder(folder, source)
+    offsets = dict[str, dict[str, str]]()
+    for channel, writer in before.items():
+        offsets.setdefault(after[channel], {})[channel] = marks.writer(writer).offsets[channel]
+    position = f"rehash.{new_incarnation(now_ms, random)}".encode()
+    found = _moved(marks, names, offsets, position, now_ms)
+    if len(found.writers) > max(most_writers, len(marks.writers)):
+        more = f"the table would have {len(found.writers)} writers, it has room for {most_writers} (max-writers)"
+        raise NotPossible(more, hint="Forget writers that will not come back, or raise max-writers.")
+    return Rehash(found, len(before), moved)
+
+
+def _is_slot(source: str, writer: str) -> bool:
+    return re.fullmatch(rf"{re.escape(source)}-[0-9]{{2,3}}", writer) is not None
+
+
+def _check_folder(folder: Folder, source: str) -> None:
+    for place, listed in ((PENDING, folder.pending()), (REJECTED, folder.rejected())):
+        for name in [item.name for item in listed if _is_slot(source, item.name.writer)]:
+            if place == REJECTED and folder.reason(name).get("error") == "PositionTaken":
+                continue  # the run that was not rejected has its rows
+            hint = "Stop all instances and let their txlogs drain; replay what is rejected, or delete it there."
+            raise NotPossible(f"nothing is moved: {place}{name} is there", hint=hint)
+
+
+def _moved(marks: Marks, names: Sequence[str], offsets: Mapping[str, Offsets], position: bytes, now_ms: int) -> Marks:
+    """
+    Each slot with offsets gets the mark of the newest run of all: on a keyed table its next run comes behind that one.
+    """
+    runs = {key: mark for writer in names for key, mark in marks.writer(writer).incarnations.items()}
+    newest = {key: runs[key] for key in [max(runs)]} if runs else {}
+    left = marks.forgotten(names, now_ms)
+    writers = dict(left.writers)
+    for slot, reached in offsets.items():
+        incarnations = newest | {**left.writer(slot).incarnations}
+        writers[slot] = WriterMarks(position, incarnations, 0 if incarnations else now_ms, reached)
+    return replace(left, writers=writers)

@@ -1,0 +1,83 @@
+"""
+Which channels of a slot are published together: after a txlog of some was rejected, each of these alone, so that the
+one with the bad rows stops and the others go on.
+
+A process that ends forgets it: the next one publishes all together, and learns it by the next reject.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bookkeeper.contract.offsets import MOST_IN_TXLOG, Offsets
+from bookkeeper.errors import Fenced
+from writers.timing import Clock, utc_now
+
+#: how long a channel rests after its own txlog was rejected: at first, and at most
+REST, MOST_REST = timedelta(minutes=1), timedelta(hours=1)
+#: what says nothing about a channel: another run got there first
+_OF_RUNS = ("", "PositionTaken", "OutOfOrder")
+
+
+@dataclass
+class _Suspect:
+    """`reached`: its committed offset when it was first asked for; past that it is none."""
+
+    rest: timedelta = REST
+    until: datetime | None = None
+    asked: bool = False
+    reached: str | None = None
+
+
+class Suspects:
+    """
+    Kept by a source for one slot, from run to run of its writer.
+    """
+
+    def __init__(self, clock: Clock = utc_now) -> None:
+        self._clock, self._known = clock, dict[str, _Suspect]()
+
+    def fenced(self, error: Fenced) -> None:
+        """
+        A run was fenced: where a txlog of it was rejected for what is in it, its channels are published alone from now
+        on. One that was alone already rests: a minute, and twice as long each time, at most an hour.
+        """
+        if error.rejected in _OF_RUNS:
+            return
+        for channel in error.channels:
+            suspect = self._known.setdefault(channel, _Suspect())
+            if len(error.channels) == 1:
+                suspect.until, suspect.rest = self._clock() + suspect.rest, min(2 * suspect.rest, MOST_REST)
+
+    def groups(self, channels: Iterable[str], committed: Offsets) -> list[list[str]]:
+        """
+        These channels, each group for a txlog of its own; channels that rest are left out.
+
+        `committed` are the writer's committed offsets: a channel that has moved since it was suspected is so no more.
+        """
+        now, together, alone = self._clock(), list[str](), list[list[str]]()
+        for channel in channels:
+            if not self._is_suspect(channel, committed.get(channel)):
+                together.append(channel)
+            elif (until := self._known[channel].until) is None or until <= now:
+                alone.append([channel])
+        parts = [together[at : at + MOST_IN_TXLOG] for at in range(0, len(together), MOST_IN_TXLOG)]
+        return [*parts, *alone]
+
+    def resting(self) -> dict[str, datetime]:
+        """Channels that rest, and until when."""
+        now = self._clock()
+        return {
+            channel: item.until for channel, item in self._known.items() if item.until is not None and item.until > now
+        }
+
+    def _is_suspect(self, channel: str, committed: str | None) -> bool:
+        suspect = self._known.get(channel)
+        if suspect is None:
+            return False
+        if not suspect.asked:
+            suspect.asked, suspect.reached = True, committed
+        if suspect.reached != committed:
+            del self._known[channel]
+            return False
+        return True
