@@ -3,13 +3,13 @@ Apache Kafka: one node that is broker and controller (KRaft), on loopback, its d
 """
 
 import os
-import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from spark_jobs import prepare
 from tests.servers import jars
 from tests.servers.process import LOOPBACK, Server, Unavailable, free_port
 
@@ -58,9 +58,9 @@ def ready(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _prepare(place: Path, cluster: str) -> Server:
-    java = shutil.which("java")
-    if java is None:
-        raise Unavailable("no java on the PATH")
+    home = prepare.ready_java(dict(os.environ))
+    if home is None:
+        raise Unavailable("no Java is installed")
     classes = ready(os.environ)
     port, controller = free_port(), free_port()
     data = place / "data"
@@ -77,6 +77,6 @@ def _prepare(place: Path, cluster: str) -> Server:
     properties = place / "server.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), "ascii")
     log = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    command = [java, *_SMALL, log, "-cp", ":".join(map(str, classes)), _MAIN, str(properties)]
+    command = [f"{home}/bin/java", *_SMALL, log, "-cp", ":".join(map(str, classes)), _MAIN, str(properties)]
     reaching = {"bootstrap.servers": f"{LOOPBACK}:{port}"}
     return Server("Kafka", port, command, place / "log", reaching, crash_signal=signal.SIGKILL, options={"cwd": place})
