@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 
 import pytest
 
@@ -9,6 +10,7 @@ from tests.kafka.topics import Topics
 from tests.servers.kafka import kafka
 from tests.servers.needed import needed
 from tests.servers.process import Server
+from writers.kafka import run, slot_loop
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +24,11 @@ def broker() -> Iterator[Server]:
 @pytest.fixture
 def topics(broker: Server) -> Topics:
     return Topics(broker)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No slot waits long for more messages, or between two looks."""
+    monkeypatch.setattr(slot_loop, "STEP_SECONDS", 0.05)
+    monkeypatch.setattr(slot_loop, "_FIRST_PAUSE", timedelta(milliseconds=50))
+    monkeypatch.setattr(run, "LOOK_EVERY", timedelta(milliseconds=100))

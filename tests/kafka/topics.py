@@ -18,7 +18,8 @@ from writers import Writer
 from writers.kafka import start
 from writers.kafka.client import Cluster
 from writers.kafka.slot_loop import read_slot
-from writers.kafka.source import Shared, Wanted, run
+from writers.kafka.source import Shared, Wanted
+from writers.kafka.source import run as copy_topics
 from writers.loader.formats import Format
 from writers.timing import pause
 
@@ -37,13 +38,14 @@ class Topics:
 
     def __init__(self, server: Server) -> None:
         self.brokers = server.properties["bootstrap.servers"]
-        quiet = {"bootstrap.servers": self.brokers, "log_level": 0}
-        self.admin = AdminClient(quiet)
-        self.producer = Producer({**quiet, "linger.ms": 0})
+        self._settings = {"bootstrap.servers": self.brokers, "log_level": 0}
+        self.admin = AdminClient(self._settings)
 
     def make(self, name: str, partitions: int = 1, **config: str) -> None:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result()
+        while not self._exists(name):
+            pause(0.01)
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result()
@@ -66,12 +68,15 @@ class Topics:
         for future in done.values():
             future.result()
 
-    def send(self, name: str, values: Sequence[Any], partition: int = 0, **more: Any) -> None:
-        """Values that are not bytes as JSON."""
-        for value in values:
+    def send(
+        self, name: str, values: Sequence[Any], partition: int = 0, keys: Sequence[bytes] = (), **more: Any
+    ) -> None:
+        """Values that are not bytes as JSON, each with a key of its own or without one."""
+        producer = Producer({**self._settings, "linger.ms": 5})  # anew: it remembers topics that were deleted
+        for value, key in zip(values, keys or [None] * len(values), strict=True):
             data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-            self.producer.produce(name, data, partition=partition, **more)
-        assert self.producer.flush(30) == 0
+            producer.produce(name, data, key, partition=partition, **more)
+        assert producer.flush(30) == 0
 
     def numbers(self, name: str, first: int, last: int, partition: int = 0) -> None:
         self.send(name, [{"n": number} for number in range(first, last)], partition)
@@ -90,19 +95,17 @@ class Copy:
     ) -> Shared:
         """Raises what `writer kafka` raises."""
         given = {"form": JSON, "filled": FILLED, "slots": 4, "until_end": True, **more}
-        wanted = Wanted(
-            self.name, self.names, start.parsed(begin), go_on=[*map(start.go_on, go_on)], **given
-        )
+        wanted = Wanted(self.name, self.names, start.parsed(begin), go_on=[*map(start.go_on, go_on)], **given)
         self.shared = Shared(
             wanted,
             Cluster(self.topics.brokers, {}, self.name),
             lambda: Folder(open_store(self.folder)),
-            lambda folder, slot: Writer.open(folder, slot),
+            Writer.open,
             self.queue.now,
             pause,
             stopping,
         )
-        run(self.shared, read_slot)
+        copy_topics(self.shared, read_slot)
         return self.shared
 
     def rows(self) -> list[tuple[str, int, int, int]]:

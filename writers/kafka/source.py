@@ -170,9 +170,10 @@ def run(shared: Shared, act: Callable[[Shared, int], None]) -> None:
             idle = slot not in threads or not (threads[slot].is_alive() or shared.wanted.until_end)
             if idle and shared.partitions(slot, topics):
                 threads[slot] = start_thread(partial(_guarded, shared, act, slot), slot_name(shared.wanted.name, slot))
-        if not any(thread.is_alive() for thread in threads.values()):
+        alive = next((thread for thread in threads.values() if thread.is_alive()), None)
+        if alive is None:
             break
-        shared.wait(0.2)
+        alive.join(0.2)
         topics = shared.topics()
     for thread in threads.values():
         thread.join()
