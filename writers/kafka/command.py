@@ -2,10 +2,14 @@
 The command `writer kafka`, with its options parsed.
 """
 
+import ctypes
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.config.share import parse as parse_share
 from bookkeeper.console.exposition import replace_file, text
@@ -31,8 +35,9 @@ from writers.writer import Writer
 
 log = logging.getLogger(__name__)
 
-FORMATS = ("json", "debezium", "raw")
 _FIGURES_SECONDS = 5.0
+#: malloc.h
+_M_ARENA_MAX = -8
 
 
 def wanted_of(name: str, options: Mapping[str, Any]) -> Wanted:
@@ -90,6 +95,7 @@ def run_kafka(
     Reads topics into the table until a stop is requested or, with `until_end`, all is read. `serve` is given what
     makes the text of the metrics. Raises NotPossible where partitions have stopped and nothing else is left.
     """
+    _save_memory()
     wanted = wanted_of(name, options)
     cluster = Cluster(options["brokers"], properties_in(options["client"]), options["group"] or name)
     shared = Shared(
@@ -120,6 +126,13 @@ def run_kafka(
     progress.close(_counts(shared, clock() - began))
     if stop.requested:
         say("stopped; start it again with the same --name to continue")
+
+
+def _save_memory() -> None:
+    """Of many threads each keeps what it has freed, in Arrow's own pool and in glibc's arenas: as much memory again."""
+    pa.set_memory_pool(pa.system_memory_pool())
+    with suppress(OSError, AttributeError):  # another libc
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def metrics(shared: Shared) -> str:

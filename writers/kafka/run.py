@@ -30,8 +30,10 @@ log = logging.getLogger(__name__)
 #: how often a slot looks what is committed, tells Kafka, and measures lag
 LOOK_EVERY = timedelta(seconds=5)
 _CARD_EVERY = timedelta(seconds=1)
-#: a batch has about so many bytes, and no more messages than that
-BATCH_BYTES, MOST_MESSAGES, FIRST_MESSAGES = 2**23, 20_000, 500
+#: what the client and Python need for a message, beside what is in it
+_MESSAGE_BYTES = 500
+#: messages of a batch: at most, and of the first one, whose messages may have any size
+MOST_MESSAGES, FIRST_MESSAGES = 10_000, 500
 
 
 class TopicChanged(BookkeeperError):
@@ -68,6 +70,7 @@ class Handling:
     """
     What a run does with what it meets. `stop` is told of a partition that cannot go on, with the reason and what to do;
     `go_on` says where one begins again whose place is lost; `skips` how many bad messages may still be passed over.
+    `full` is told how many bytes of rows wait to be published, and says whether that is too much.
     """
 
     reader: Callable[[Writer], MessageReader]
@@ -76,6 +79,8 @@ class Handling:
     go_on: Callable[[Partition], Start | None]
     skips: Callable[[], int]
     skipped: Callable[[int], None]
+    full: Callable[[int], bool]
+    batch_bytes: int
 
 
 class Run:
@@ -101,7 +106,7 @@ class Run:
         self.cursors = {cursor.partition: cursor for cursor in cursors}
         self._moved = {cursor.channel: cursor.text for cursor in fresh}
         self._card, self._reader = writer.card, handling.reader(writer)
-        self._most, self._waits = FIRST_MESSAGES, False
+        self._most, self._waits, self._bytes = FIRST_MESSAGES, False, 0
         self._rolled_at: datetime | None = None
         self._looked_at = clock()
         #: whether all that this run has published is committed
@@ -131,7 +136,8 @@ class Run:
             self._wait(seconds)
         else:
             self._take(self._consumer.consume(self._most, seconds))
-        if self._waits or self._writer.due() or (eager and self.ended) or not self._writer.unpublished_rows:
+        full = self._handling.full(self._bytes)
+        if full or self._waits or self._writer.due() or (eager and self.ended) or not self._writer.unpublished_rows:
             self._publish()
         self._look()
 
@@ -144,6 +150,7 @@ class Run:
 
     def close(self) -> None:
         """Ends it without publishing."""
+        self._handling.full(0)
         self._writer.close()
         self._consumer.close()
 
@@ -164,7 +171,8 @@ class Run:
             self._note(event)
 
     def _write(self, messages: list[Message], last: dict[tuple[str, int], Message]) -> None:
-        self._most = _most(messages)
+        size = sum(map(len, messages)) / len(messages) + _MESSAGE_BYTES
+        self._most = max(1, min(MOST_MESSAGES, round(self._handling.batch_bytes / size)))
         result = self._converted(messages)
         for key, message in last.items():
             cursor = self.cursors[Partition(*key)]
@@ -177,7 +185,7 @@ class Run:
                 self._writer.change(*split_deleted(rows), offsets=self._moved)
             else:
                 (self._writer.upsert if self._writer.keys else self._writer.write)(rows, offsets=self._moved)
-            self._moved = {}
+            self._moved, self._bytes = {}, self._bytes + rows.nbytes
         self._tell_bad(result)
 
     def _converted(self, messages: list[Message]) -> Converted:
@@ -267,7 +275,7 @@ class Run:
         name = self._writer.publish(offsets=self._moved)
         self._moved = {}
         if name is not None:
-            self._settled, self._count = False, self._count + 1
+            self._settled, self._count, self._bytes = False, self._count + 1, 0
             self._monitor.published(name, chained=True)
 
     def _check_topics(self) -> None:
@@ -305,9 +313,3 @@ class Run:
         if told:
             self._consumer.tell(told)
         self._settled = committed == self._writer.offsets
-
-
-def _most(messages: list[Message]) -> int:
-    """How many messages the next batch may have, by the size of these."""
-    size = sum(len(message) for message in messages) / len(messages)
-    return max(1, min(MOST_MESSAGES, round(BATCH_BYTES / max(size, 1))))

@@ -157,7 +157,7 @@ class SlotLoop:
     def _open(self, folder: Folder, writer: Writer, topics: Mapping[str, Topic], wanted: set[Partition]) -> Run:
         """A run of these partitions; those that cannot go on are stopped."""
         shared = self._shared
-        consumer = shared.cluster.consumer(shared.wanted.memory // (2 * shared.wanted.slots))
+        consumer = shared.cluster.consumer(shared.ahead() // 2)
         try:
             cursors, fresh = self._cursors(consumer, folder, writer, topics, wanted)
             handling = Handling(
@@ -167,6 +167,8 @@ class SlotLoop:
                 lambda partition: chosen(shared.wanted.go_on, *partition),
                 shared.skips,
                 partial(self._skip, writer),
+                partial(shared.full, self._name),
+                shared.ahead(),
             )
             return Run(shared.cluster, consumer, writer, folder, cursors, fresh, handling, shared.clock, shared.wait)
         except BaseException:

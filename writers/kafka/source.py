@@ -73,6 +73,8 @@ class Shared:
     #: partitions that go on no further, with the reason
     stopped: dict[Partition, str] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
+    #: by slot: bytes of rows that wait to be published
+    waiting: dict[str, int] = field(default_factory=dict)
     figures: dict[str, WriterMetrics] = field(default_factory=dict)
     #: by id of a topic that was begun by this process: how many partitions it had then
     begun: dict[str, int] = field(default_factory=dict)
@@ -118,6 +120,21 @@ class Shared:
     def skips(self) -> int:
         """How many bad messages may still be passed over."""
         return max(0, self.wanted.most_bad - sum([*self.skipped.values()]))
+
+    def full(self, slot: str, size: int) -> bool:
+        """Whether the rows of all slots, of this one `size` bytes, are too much, and this slot has the most."""
+        self.waiting[slot] = size
+        every = [*self.waiting.values()]
+        return size > 0 and sum(every) > self.wanted.memory // 2 and size == max(every)
+
+    def ahead(self) -> int:
+        """Bytes that one slot may have of messages: as many again are read ahead."""
+        slots = {
+            slot_of(Partition(topic.name, n), self.wanted.slots)
+            for topic in self.topics().values()
+            for n in range(topic.count)
+        }
+        return self.wanted.memory // (4 * max(1, len(slots)))
 
     def reader(self, writer: Writer) -> MessageReader:
         """A reader of messages for the columns of the writer's table; raises ConfigInvalid, NotPossible."""
