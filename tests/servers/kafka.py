@@ -27,6 +27,7 @@ _SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "auto.create.topics.enable": "false",
     "log.cleaner.backoff.ms": "200",
+    "log.index.size.max.bytes": "262144",
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.retention.check.interval.ms": "500",
     "file.delete.delay.ms": "100",
