@@ -7,6 +7,7 @@ Every error that a user can meet, as a tree by what the loop does next.
     │   ├── CatalogUnavailable ── CatalogMissing
     │   ├── CommitConflict ── FoldOutdated
     │   ├── CommitUnknown
+    │   ├── SourceUnavailable      of a writer
     │   └── ClockBehind, ClockAhead
     ├── Reject    this txlog can never be committed; move it to rejected/ and go on
     │   ├── TxlogCorrupt, NoTxlogFile, TxlogTooLarge, NameMismatch      the txlog itself
@@ -92,6 +93,12 @@ class FoldOutdated(CommitConflict):
 
 class CommitUnknown(Retry):
     """The catalog's answer to a commit was lost; the marks show whether it was applied."""
+
+
+class SourceUnavailable(Retry):
+    """The source that a writer reads did not answer."""
+
+    hint = "Check that it is reachable and that the credentials are valid. The writer tries again."
 
 
 class ClockBehind(Retry):

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 #: What is one piece of work, and begun first, for it takes longest. Programs that start JVMs of their own do so one
-#: after the other, beside the two JVMs that serve all of Spark's other tests; the servers of the catalogs are started
-#: once.
+#: after the other, beside the two JVMs that serve all of Spark's other tests; the servers of the catalogs and
+#: Kafka are started once.
 TOGETHER = {
     "programs with a JVM": (
         "tests/benchmarks/test_with_a_jvm.py",
@@ -21,6 +21,7 @@ TOGETHER = {
     ),
     "JVM": ("tests/races/", "tests/spark/", "tests/writers/test_spark.py"),
     "catalogs": ("tests/catalogs/",),
+    "Kafka": ("tests/kafka/",),
 }
 #: In one piece they would take longer than all else does beside it: the second half, from this file on, is another.
 SECOND_HALF = {"JVM": "tests/spark/test_java.py"}

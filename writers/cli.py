@@ -4,6 +4,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -185,6 +186,87 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
     progress = _progress("lines", quiet, _json_logs(more))
     with _open_writer(name, stop, more) as writer:
         run_lines(writer, files, form, bad, more["max_bad"], stop, progress, _now, more["at"])
+
+
+@main.command(short_help="Copy topics of Kafka, each message once.")
+@_where
+@click.option("--brokers", required=True, metavar="HOST:PORT[,...]", help="Brokers to begin with.")
+@click.option("--topic", "topics", required=True, multiple=True, metavar="TOPIC", help="A topic; repeatable.")
+@click.option("--name", required=True, help="Name of this copy; offsets are kept under it, so keep it.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["json", "debezium", "raw"]),
+    default="json",
+    show_default=True,
+    help="How values are read; raw: not at all, columns named value, key, topic ... take the parts.",
+)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="PART=COLUMN",
+    help="A column for key, headers, timestamp, topic, partition, offset or value; repeatable.",
+)
+@click.option("--ignore-unknown", is_flag=True, help="Pass over fields that the table does not have.")
+@click.option("--base64", "base64_bytes", is_flag=True, help="Values of binary columns are base64, not text.")
+@click.option(
+    "--from",
+    "begin",
+    default="earliest",
+    show_default=True,
+    metavar="WHERE",
+    help="Where a new copy begins: earliest, latest, a time, or group:NAME for where a consumer group stands.",
+)
+@click.option(
+    "--go-on",
+    multiple=True,
+    metavar="TOPIC[:PARTITION]=WHERE",
+    help="Where to go on after a place was lost: earliest, latest or an offset; repeatable.",
+)
+@click.option(
+    "--slots", type=click.IntRange(1, 100), default=16, show_default=True, help="Writers; never changed later."
+)
+@click.option("--share", default="1/1", show_default=True, metavar="K/N", help="This is instance K of N.")
+@click.option("--group", metavar="NAME", help="Group whose offsets are set for Kafka's own tools; default: the name.")
+@click.option(
+    "--client",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File of librdkafka's settings, key=value, for TLS and SASL.",
+)
+@click.option("--max-bad", type=click.IntRange(0), default=0, show_default=True, help="Pass over so many bad messages.")
+@click.option("--memory", type=SIZE, default="128MiB", show_default=True, help="For messages that are read ahead.")
+@click.option("--until-end", is_flag=True, help="End once all partitions were read to their ends.")
+def kafka(name: str, quiet: bool, **more: Any) -> None:
+    """
+    Copy topics of Kafka into the table, each message once: by its offset, which is committed with the rows.
+
+    Stop or kill it at any time and start it again with the same --name. Several instances with --share 1/3, 2/3 and
+    3/3 divide the work; one that is away is stood in for. On a keyed table each message is an upsert; --format
+    debezium brings deletes too.
+
+    A message that is no row stops its partition, or is passed over with --max-bad. A topic that was made anew, and
+    offsets that are expired or went back, stop it too, with the option that goes on.
+
+    \b
+    Examples:
+      writer kafka --folder /lake/orders/_bookkeeper --name orders --brokers kafka:9092 --topic orders
+      writer kafka --folder /lake/log/_bookkeeper --name log --brokers kafka:9092 --topic log --format raw --until-end
+    """
+    from bookkeeper.console.web import serve_metrics
+    from bookkeeper.stores.open import stores_with
+    from writers.commands import folder_url, storage_options
+    from writers.kafka.command import run_kafka
+
+    stop = _begin(more)
+    folder = folder_url(more["folder"], more["config"], more["table"], os.environ)
+    stores = stores_with(storage_options(more["folder"], more["config"], os.environ))
+
+    def serve(text: Callable[[], str]) -> None:
+        if more["listen"]:
+            serve_metrics(more["listen"], text, more["allowed_hosts"])
+
+    run_kafka(folder, stores, name, more, stop, _progress("kafka", quiet, _json_logs(more)), serve, _now)
 
 
 @main.command(short_help="How far a writer has read its source.")

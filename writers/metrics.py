@@ -6,10 +6,10 @@ Only what is published counts: until then no reader can see it.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bookkeeper.console.exposition import replace_file, text
 from bookkeeper.console.families import COUNTER, GAUGE, Family, exposed
@@ -36,6 +36,10 @@ class WriterMetrics:
     last: datetime | None = None
     waiting: bool = False
     waited: float = 0.0
+    #: of a writer that reads Kafka: by topic and partition
+    lag: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    stopped: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    bad: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def published(self, files: Iterable[DataFile], now: datetime) -> None:
@@ -45,6 +49,12 @@ class WriterMetrics:
         self.rows += sum(file.record_count for file in named)
         self.bytes += sum(file.size_bytes for file in named)
         self._try_to_write()
+
+    def continues(self, before: "WriterMetrics") -> None:
+        """Counts on from what an earlier run of this process has counted."""
+        self.txlogs, self.files = self.txlogs + before.txlogs, self.files + before.files
+        self.rows, self.bytes = self.rows + before.rows, self.bytes + before.bytes
+        self.bad, self.waited = self.bad + before.bad, self.waited + before.waited
 
     def waits(self, seconds: float = 0.0) -> None:
         """The table is at its pending limit: the writer has waited `seconds` more for it."""
@@ -84,8 +94,13 @@ class WriterMetrics:
         return exposed(FAMILIES, [self])
 
 
-def _family(name: str, kind: str, about: str, source: Callable[[WriterMetrics], float]) -> Family[WriterMetrics]:
-    return Family(f"writer_{name}", kind, about, ("writer",), source)
+def _family(
+    name: str, kind: str, about: str, source: Callable[[WriterMetrics], Any], labels: tuple[str, ...] = ()
+) -> Family[WriterMetrics]:
+    return Family(f"writer_{name}", kind, about, ("writer", *labels), source)
+
+
+_PARTITION = ("topic", "partition")
 
 
 FAMILIES = (
@@ -107,4 +122,7 @@ FAMILIES = (
         "when it last published; 0: not yet",
         lambda it: it.last.timestamp() if it.last else 0,
     ),
+    _family("kafka_lag_messages", GAUGE, "messages that were not read", lambda it: it.lag, _PARTITION),
+    _family("kafka_stopped", GAUGE, "1: the partition is read no further", lambda it: it.stopped, _PARTITION),
+    _family("kafka_bad_messages_total", COUNTER, "messages that were no rows", lambda it: it.bad or None),
 )

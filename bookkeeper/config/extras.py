@@ -9,6 +9,7 @@ EXTRAS = {
     "adlfs": "azure",
     "apscheduler": "reaper",
     "azure": "azure",
+    "confluent_kafka": "kafka",
     "gcsfs": "gcs",
     "psycopg2": "postgres",
     "pyspark": "spark",

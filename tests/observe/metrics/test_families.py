@@ -62,7 +62,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
     watched.look()
     reaper.note("events", Reaped(), watched.clock.now)
     reaper.note_compacted("events", Compacted("own", left_alone={"deletes": 1}), watched.clock.now)
-    return watched.ask("/metrics")[1], reaper.text(), WriterMetrics("w1").text()
+    partition = ("orders", "0")
+    kafka = WriterMetrics("w1", lag={partition: 3}, stopped={partition: 1}, bad=1)
+    return watched.ask("/metrics")[1], reaper.text(), kafka.text()
 
 
 def test_a_run_serves_each_family_of_the_list_with_its_kind_help_and_labels(told: tuple[str, str, str]) -> None:

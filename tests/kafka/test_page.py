@@ -1,0 +1,59 @@
+"""docs/kafka.md, "Copy topics": its commands as they stand, with a real broker, and what else it says."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.config import load
+from bookkeeper.config.settings import Settings
+from tests.docs import shell
+from tests.docs.blocks import blocks
+from tests.kafka.topics import Topics
+from tests.packaging.project import ROOT
+from tests.stores.queues import PROGRAMS
+from tests.support.logs import logging_put_back
+from writers.kafka import start
+from writers.kafka.messages import PARTS
+
+PAGE = ROOT / "docs" / "kafka.md"
+TABLE, COMMANDS = [next(block.text for block in blocks(PAGE) if block.kind == kind) for kind in ("toml", "sh")]
+
+
+def run(words: list[str]) -> str:
+    with logging_put_back():
+        done = CliRunner().invoke(PROGRAMS[words[0]], words[1:])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.output
+
+
+def settings(folder: Path) -> Settings:
+    return load.load(str(folder / "bookkeeper.toml"), {})
+
+
+def test_its_commands_copy_a_topic(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = (ROOT / "config" / "local.toml").read_text("utf-8")
+    table = TABLE.replace("[tables.orders]", '[tables.orders]\nlocation = "file://${HERE}/lake/shop/orders"')
+    (tmp_path / "bookkeeper.toml").write_text(f"{local}\n{table}", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    topics.make("orders", 3)
+    topics.send("orders", [{"id": n, "at": "2026-01-31T12:00:00Z", "price": n / 4} for n in range(50)], partition=2)
+
+    for words in shell.commands(COMMANDS.replace("kafka:9092", topics.brokers)):
+        run([*words, "--until-end"] if words[:2] == ["writer", "kafka"] else [*words])
+    run(["bookkeeper", "once", "--table", "orders"])
+
+    found = open_catalog(settings(tmp_path).catalog).load_table("shop.orders").scan().to_arrow()
+    assert sorted(found["kafka_offset"].to_pylist()) == [*range(50)]
+    assert set(found["kafka_partition"].to_pylist()) == {2}
+    assert sorted(found["id"].to_pylist()) == [*range(50)]
+
+
+def test_it_names_every_part_of_a_message_and_only_places_to_go_on_that_there_are() -> None:
+    text = PAGE.read_text("utf-8")
+
+    assert all(f"`{part}`" in text for part in PARTS)
+    given = re.findall(r"`--go-on (\S+)`", text)
+    assert len(given) == 3 and all(start.go_on(one).topic == "orders" for one in given)

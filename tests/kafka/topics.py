@@ -1,0 +1,122 @@
+"""A broker's topics for tests, and copies of them into a table as `writer kafka` makes them, in this process."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.stores.open import open_store
+from tests.servers.process import Server
+from tests.support.writer_queue import Queue
+from writers import Writer
+from writers.kafka import start
+from writers.kafka.client import Cluster
+from writers.kafka.slot_loop import read_slot
+from writers.kafka.source import Shared, Wanted
+from writers.kafka.source import run as copy_topics
+from writers.loader.formats import Format
+from writers.timing import pause
+
+SCHEMA = Schema(
+    NestedField(1, "n", LongType(), required=True),
+    NestedField(2, "topic", StringType()),
+    NestedField(3, "partition", IntegerType()),
+    NestedField(4, "offset", LongType()),
+)
+FILLED = {"topic": "topic", "partition": "partition", "offset": "offset"}
+JSON = Format("ndjson")
+
+
+class Topics:
+    """Topics of a running broker."""
+
+    def __init__(self, server: Server) -> None:
+        self.brokers = server.properties["bootstrap.servers"]
+        self._settings = {"bootstrap.servers": self.brokers, "log_level": 0}
+        self.admin = AdminClient(self._settings)
+
+    def make(self, name: str, partitions: int = 1, **config: str) -> None:
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result()
+        while not self._exists(name):
+            pause(0.01)
+
+    def delete(self, name: str) -> None:
+        self.admin.delete_topics([name])[name].result()
+        while self._exists(name):
+            pause(0.01)
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self.admin.describe_topics(TopicCollection([name]))[name].result()
+        except Exception:  # noqa: BLE001 - of any kind, it is not there
+            return False
+        return True
+
+    def widen(self, name: str, partitions: int) -> None:
+        self.admin.create_partitions([NewPartitions(name, partitions)])[name].result()
+
+    def drop_before(self, name: str, partition: int, offset: int) -> None:
+        """As retention does it."""
+        done = self.admin.delete_records([TopicPartition(name, partition, offset)])
+        for future in done.values():
+            future.result()
+
+    def send(
+        self, name: str, values: Sequence[Any], partition: int = 0, keys: Sequence[bytes] = (), **more: Any
+    ) -> None:
+        """Values that are not bytes as JSON, each with a key of its own or without one."""
+        producer = Producer({**self._settings, "linger.ms": 5})  # anew: it remembers topics that were deleted
+        for value, key in zip(values, keys or [None] * len(values), strict=True):
+            data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+            producer.produce(name, data, key, partition=partition, **more)
+        assert producer.flush(30) == 0
+
+    def numbers(self, name: str, first: int, last: int, partition: int = 0) -> None:
+        self.send(name, [{"n": number} for number in range(first, last)], partition)
+
+
+class Copy:
+    """A copy of topics into a queue's table, run to the end of the topics."""
+
+    def __init__(self, topics: Topics, queue: Queue, *names: str, name: str = "copy") -> None:
+        self.topics, self.queue, self.names, self.name = topics, queue, names, name
+        self.folder = queue.made.folder
+        self.shared: Shared | None = None
+
+    def run(
+        self, begin: str = "earliest", go_on: Sequence[str] = (), stopping: Any = lambda: False, **more: Any
+    ) -> Shared:
+        """Raises what `writer kafka` raises."""
+        given = {"form": JSON, "filled": FILLED, "slots": 4, "until_end": True, **more}
+        wanted = Wanted(self.name, self.names, start.parsed(begin), go_on=[*map(start.go_on, go_on)], **given)
+        self.shared = Shared(
+            wanted,
+            Cluster(self.topics.brokers, {}, self.name),
+            lambda: Folder(open_store(self.folder)),
+            Writer.open,
+            self.queue.now,
+            pause,
+            stopping,
+        )
+        copy_topics(self.shared, read_slot)
+        return self.shared
+
+    def rows(self) -> list[tuple[str, int, int, int]]:
+        """What is in the table once all is committed: topic, partition, offset, number, in this order."""
+        self.queue.tick()
+        found = self.queue.table().scan().to_arrow().select(["topic", "partition", "offset", "n"])
+        return sorted(tuple(row.values()) for row in found.to_pylist())
+
+
+def queue(root: Path, schema: Schema = SCHEMA, **table: Any) -> Queue:
+    """
+    A table for messages with a number.
+    """
+    return Queue(root, schema, **table)

@@ -1,0 +1,1 @@
+"""Topics of Kafka into a table, each message once: `writer kafka`."""

@@ -1,0 +1,219 @@
+"""
+The cluster, as the source asks it: topics and ends of partitions, and one consumer for each slot, which is assigned
+its partitions. Nothing is subscribed, and the group decides nothing: its offsets are for Kafka's own tools.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import (  # type: ignore[import-untyped]
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient  # type: ignore[import-untyped]
+
+from bookkeeper.errors import ConfigInvalid, NotPossible, SourceUnavailable
+from writers.kafka.messages import Message
+from writers.kafka.places import Partition, Topic
+from writers.kafka.start import EARLIEST, GROUP, LATEST, OFFSET, Start
+
+log = logging.getLogger(__name__)
+
+PARTITION_EOF, OFFSET_LOST = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET
+_SECONDS = 30.0
+_PROPERTIES_BYTES = 2**16
+_NO_UUID = "AAAAAAAAAAAAAAAAAAAAAA"
+_NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+#: what exactly once rests on, or what is made of other options
+_OURS = {
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+}
+_OTHERS_OURS = frozenset({"group.id", "bootstrap.servers", "queued.max.messages.kbytes", "fetch.max.bytes"})
+
+
+def properties_in(path: Path | None) -> dict[str, str]:
+    """
+    librdkafka's settings in a file of `key=value` lines, for TLS and SASL; raises ConfigInvalid.
+    """
+    if path is None:
+        return {}
+    try:
+        with path.open("rb") as file:
+            text = file.read(_PROPERTIES_BYTES + 1).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigInvalid(f"--client {path} cannot be read: {exc}") from exc
+    if len(text) > _PROPERTIES_BYTES:
+        raise ConfigInvalid(f"--client {path} is larger than {_PROPERTIES_BYTES} bytes")
+    found = dict[str, str]()
+    for line in map(str.strip, text.splitlines()):
+        key, sign, value = line.partition("=")
+        if line and not line.startswith("#"):
+            if not sign:
+                raise ConfigInvalid(f"--client {path}: a line without `=`; key=value is expected")
+            found[key.strip()] = value.strip()
+    for key in found:
+        if key in _OURS or key in _OTHERS_OURS:
+            raise ConfigInvalid(f"--client {path}: {key} is set by this program")
+    return found
+
+
+class Cluster:
+    """
+    The cluster at `brokers`; `client` are settings of librdkafka. Its methods raise SourceUnavailable.
+    """
+
+    def __init__(self, brokers: str, client: Mapping[str, str], group: str) -> None:
+        self._settings: dict[str, Any] = {**client, "bootstrap.servers": brokers}
+        self._group = group
+        self._admin = _made(AdminClient, self._settings)
+        self._id: str | None = None
+
+    def topics(self, names: Sequence[str]) -> dict[str, Topic]:
+        """Those of these topics that there are; raises NotPossible where brokers give topics no id."""
+        with _asked():
+            if self._id is None:
+                self._id = str(self._admin.describe_cluster(request_timeout=_SECONDS).result(_SECONDS).cluster_id)
+            asked = self._admin.describe_topics(TopicCollection([*names]), request_timeout=_SECONDS)
+        found = dict[str, Topic]()
+        for name, future in asked.items():
+            with _asked(), suppress(_TopicMissing):
+                about = _described(future)
+                # As Kafka's own tools write it; librdkafka takes + and /.
+                topic_id = str(about.topic_id).replace("+", "-").replace("/", "_")
+                if topic_id == _NO_UUID:
+                    hint = "Kafka 2.8 and later give one; it shows whether a topic was made anew."
+                    raise NotPossible(f"the brokers give the topic {name} no id", hint=hint)
+                found[name] = Topic(self._id, name, topic_id, len(about.partitions))
+        return found
+
+    def offsets_of(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Where a consumer group stands in those of these partitions that it has read."""
+        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(*item) for item in partitions])
+        with _asked():
+            (future,) = self._admin.list_consumer_group_offsets([wanted], request_timeout=_SECONDS).values()
+            found = future.result(_SECONDS).topic_partitions
+        return {Partition(item.topic, item.partition): item.offset for item in found if item.offset >= 0}
+
+    def consumer(self, memory: int) -> "SlotConsumer":
+        """A consumer without partitions, which keeps about so many bytes of messages ahead."""
+        settings = {
+            **self._settings,
+            **_OURS,
+            "group.id": self._group,
+            "queued.max.messages.kbytes": max(1024, memory // 1024),
+            "fetch.max.bytes": max(2**20, min(50 * 2**20, memory)),
+            "fetch.wait.max.ms": 250,
+        }
+        return SlotConsumer(_made(Consumer, settings))
+
+
+class _TopicMissing(Exception):
+    """There is no such topic."""
+
+
+def _described(future: Any) -> Any:
+    try:
+        return future.result(_SECONDS)
+    except KafkaException as exc:
+        if exc.args[0].code() in _NO_TOPIC:
+            raise _TopicMissing from exc
+        raise
+
+
+def _made(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
+    try:
+        return kind({**settings, "log_level": 4}, logger=log)
+    except (KafkaException, TypeError, ValueError) as exc:
+        raise ConfigInvalid(f"the settings of the Kafka client are refused: {exc}") from exc
+
+
+@contextmanager
+def _asked() -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as exc:
+        error = exc.args[0]
+        raise SourceUnavailable(f"Kafka: {error.str() if isinstance(error, KafkaError) else error}") from exc
+    except TimeoutError as exc:
+        raise SourceUnavailable("Kafka did not answer") from exc
+
+
+class SlotConsumer:
+    """
+    One consumer; to be used by one thread. Its methods raise SourceUnavailable.
+    """
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+
+    def assign(self, places: Mapping[Partition, tuple[int, int | None]]) -> None:
+        """Begins to read these partitions too, each at an offset, after a message of a leader epoch if it is known."""
+        given = [
+            TopicPartition(*partition, offset, **({} if epoch is None else {"leader_epoch": epoch}))
+            for partition, (offset, epoch) in places.items()
+        ]
+        with _asked():
+            self._consumer.incremental_assign(given)
+
+    def unassign(self, partition: Partition) -> None:
+        """Reads this partition no further; messages of it that were read already may still come."""
+        with _asked():
+            self._consumer.incremental_unassign([TopicPartition(*partition)])
+
+    def consume(self, most: int, seconds: float) -> list[Message]:
+        """At most so many messages and events, as soon as there are some."""
+        with _asked():
+            found: list[Message] = self._consumer.consume(most, timeout=seconds)
+            return found
+
+    def range(self, partition: Partition) -> tuple[int, int]:
+        """The first offset of a partition, and the one behind its last committed message."""
+        with _asked():
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_SECONDS)
+            return low, high
+
+    def end(self, partition: Partition) -> int | None:
+        """The end of a partition as the last fetch showed it; None before the first."""
+        with _asked():
+            found = self._consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
+        return found[1] if found and found[1] >= 0 else None
+
+    def begin(self, partition: Partition, start: Start) -> int:
+        """The offset at which a partition begins; not of a group."""
+        assert start.kind != GROUP
+        if start.kind == OFFSET:
+            return start.offset
+        low, high = self.range(partition)
+        if start.kind == EARLIEST:
+            return low
+        if start.kind == LATEST:
+            return high
+        with _asked():
+            wanted = TopicPartition(*partition, start.millis)
+            (found,) = self._consumer.offsets_for_times([wanted], timeout=_SECONDS)
+            if found.error is not None:
+                raise KafkaException(found.error)
+        return found.offset if found.offset >= 0 else high
+
+    def tell(self, reached: Mapping[Partition, int]) -> None:
+        """Commits these offsets of the group, for Kafka's own tools; a refusal is logged, for nothing rests on it."""
+        given = [TopicPartition(*partition, offset) for partition, offset in reached.items()]
+        try:
+            self._consumer.commit(offsets=given, asynchronous=False)
+        except KafkaException as exc:
+            log.warning("group offsets not committed", extra={"action": "tell", "cause": exc.args[0].str()})
+
+    def close(self) -> None:
+        """Ends it."""
+        self._consumer.close()

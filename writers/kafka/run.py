@@ -1,0 +1,315 @@
+"""
+One run of a slot: its partitions are read, written, and published with how far each was read.
+
+What a crash leaves: rows that were not published are lost together with their offsets, and the next run reads them
+again from the end of the slot's chain; data files that no txlog names are swept by the reaper. A txlog is published
+only after the topics were looked at once more: what was read between two looks that show one id is of that topic.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.errors import Backpressure, BookkeeperError, SourceUnavailable, StorageUnavailable
+from writers.kafka.client import OFFSET_LOST, PARTITION_EOF, Cluster, SlotConsumer
+from writers.kafka.messages import Converted, Message, MessageReader, Outdated, converted
+from writers.kafka.places import Partition, Place, Topic, next_of
+from writers.kafka.start import Start
+from writers.loader.change_lines import split_deleted
+from writers.metrics import WriterMetrics
+from writers.publish.pending_monitor import PendingMonitor
+from writers.timing import Clock, Wait, at_once
+from writers.writer import Writer
+
+log = logging.getLogger(__name__)
+
+#: how often a slot looks what is committed, tells Kafka, and measures lag
+LOOK_EVERY = timedelta(seconds=5)
+_CARD_EVERY = timedelta(seconds=1)
+#: what the client and Python need for a message, beside what is in it
+_MESSAGE_BYTES = 500
+#: messages of a batch: at most, and of the first one, whose messages may have any size
+MOST_MESSAGES, FIRST_MESSAGES = 10_000, 500
+
+
+class TopicChanged(BookkeeperError):
+    """A topic was deleted, or made anew, while it was read: what was read since the last txlog is read again."""
+
+
+@dataclass
+class Cursor:
+    """How far a partition is read; `high`: the end that it had when this run began; `ended`: its end was seen."""
+
+    topic: Topic
+    partition: Partition
+    place: Place
+    high: int | None = None
+    ended: bool = False
+
+    @property
+    def channel(self) -> str:
+        """Its channel."""
+        return self.topic.channel(self.partition.number)
+
+    @property
+    def text(self) -> str:
+        """Its offset, as a txlog says it."""
+        return self.place.text(self.topic.name)
+
+    def move(self, offset: int, epoch: int | None) -> None:
+        """The next message is the one at this offset."""
+        self.place = Place(offset, self.place.epoch if epoch is None else epoch, self.place.begun)
+
+
+@dataclass(frozen=True)
+class Handling:
+    """
+    What a run does with what it meets. `stop` is told of a partition that cannot go on, with the reason and what to do;
+    `go_on` says where one begins again whose place is lost; `skips` how many bad messages may still be passed over.
+    `full` is told how many bytes of rows wait to be published, and says whether that is too much.
+    """
+
+    reader: Callable[[Writer], MessageReader]
+    changes: bool
+    stop: Callable[[Partition, str, str], None]
+    go_on: Callable[[Partition], Start | None]
+    skips: Callable[[], int]
+    skipped: Callable[[int], None]
+    full: Callable[[int], bool]
+    batch_bytes: int
+
+
+class Run:
+    """
+    To be used by one thread. `step` and `finish` raise Fenced, UnknownOutcome, TopicChanged and what a writer raises.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        consumer: SlotConsumer,
+        writer: Writer,
+        folder: Folder,
+        cursors: Sequence[Cursor],
+        fresh: Sequence[Cursor],
+        handling: Handling,
+        clock: Clock,
+        wait: Wait,
+    ) -> None:
+        """`fresh`: those of the cursors that begin with this run; the first txlog says where they began."""
+        self._cluster, self._consumer, self._writer = cluster, consumer, writer
+        self._handling, self._clock, self._wait = handling, clock, wait
+        self.cursors = {cursor.partition: cursor for cursor in cursors}
+        self._moved = {cursor.channel: cursor.text for cursor in fresh}
+        self._card, self._reader = writer.card, handling.reader(writer)
+        self._most, self._waits, self._bytes = FIRST_MESSAGES, False, 0
+        self._rolled_at: datetime | None = None
+        self._looked_at = clock()
+        #: whether all that this run has published is committed
+        self._settled, self._count = True, 0
+        self._monitor = PendingMonitor(folder, clock, wait, at_once, WriterMetrics(writer.name))
+        consumer.assign({item.partition: (item.place.next, item.place.epoch) for item in cursors})
+
+    @property
+    def proven(self) -> bool:
+        """Whether a txlog of this run was committed, and none waits to be; or nothing was there for one."""
+        done = self._settled and not self._writer.unpublished_rows
+        return (self._settled and self._count > 0) or (done and self.ended)
+
+    @property
+    def ended(self) -> bool:
+        """Whether each partition was read to the end that it had when this run began, or to one that it had since."""
+        return all(
+            cursor.ended or (cursor.high is not None and cursor.place.next >= cursor.high)
+            for cursor in self.cursors.values()
+        )
+
+    def step(self, seconds: float, eager: bool = False) -> None:
+        """
+        Takes what there is within so many seconds; publishes when it is time, or, `eager`, at the end of partitions.
+        """
+        if self._waits:
+            self._wait(seconds)
+        else:
+            self._take(self._consumer.consume(self._most, seconds))
+        full = self._handling.full(self._bytes)
+        if full or self._waits or self._writer.due() or (eager and self.ended) or not self._writer.unpublished_rows:
+            self._publish()
+        self._look()
+
+    def finish(self) -> None:
+        """Publishes what is left; raises also Backpressure, StorageUnavailable, SourceUnavailable."""
+        if self._writer.unpublished_rows:
+            self._send()
+        self._looked_at -= LOOK_EVERY
+        self._look()
+
+    def close(self) -> None:
+        """Ends it without publishing."""
+        self._handling.full(0)
+        self._writer.close()
+        self._consumer.close()
+
+    def _take(self, batch: list[Message]) -> None:
+        messages, events, last = [], [], dict[tuple[str, int], Message]()
+        for message in batch:
+            if message.error() is None:
+                messages.append(message)
+                last[message.topic(), message.partition()] = message
+            else:
+                events.append(message)
+        if not last.keys() <= self.cursors.keys():  # of a partition that was stopped: it was read ahead
+            last = {key: message for key, message in last.items() if key in self.cursors}
+            messages = [message for message in messages if (message.topic(), message.partition()) in last]
+        if messages:
+            self._write(messages, last)
+        for event in events:
+            self._note(event)
+
+    def _write(self, messages: list[Message], last: dict[tuple[str, int], Message]) -> None:
+        size = sum(map(len, messages)) / len(messages) + _MESSAGE_BYTES
+        self._most = max(1, min(MOST_MESSAGES, round(self._handling.batch_bytes / size)))
+        result = self._converted(messages)
+        for key, message in last.items():
+            cursor = self.cursors[Partition(*key)]
+            stopped = result.stopped.get(cursor.partition)
+            cursor.move(message.offset() + 1 if stopped is None else stopped, message.leader_epoch())
+            self._moved[cursor.channel] = cursor.text
+        if result.tables:
+            rows = pa.concat_tables(result.tables)
+            if self._handling.changes:
+                self._writer.change(*split_deleted(rows), offsets=self._moved)
+            else:
+                (self._writer.upsert if self._writer.keys else self._writer.write)(rows, offsets=self._moved)
+            self._moved, self._bytes = {}, self._bytes + rows.nbytes
+        self._tell_bad(result)
+
+    def _converted(self, messages: list[Message]) -> Converted:
+        if self._writer.card is not self._card:
+            self._card, self._reader = self._writer.card, self._handling.reader(self._writer)
+        now, skips = self._clock(), self._handling.skips()
+        is_newest = self._rolled_at is not None and timedelta(0) <= now - self._rolled_at < _CARD_EVERY
+        try:
+            return converted(self._reader, messages, skips, is_newest)
+        except Outdated:
+            self._rolled_at = now
+            self._writer.roll()
+        if self._writer.card is not self._card:
+            self._card, self._reader = self._writer.card, self._handling.reader(self._writer)
+        return converted(self._reader, messages, skips, is_newest=True)
+
+    def _tell_bad(self, result: Converted) -> None:
+        for bad in result.bad:
+            facts = {"action": "skip", "partition": str(bad.partition), "offset": bad.offset, "cause": bad.reason}
+            if bad.skipped:
+                log.warning("bad message skipped", extra=facts)
+            else:
+                hint = "Mend the table, or let the message be passed over: a greater --max-bad."
+                self._stop(bad.partition, f"the message at offset {bad.offset} is no row: {bad.reason}", hint)
+        self._handling.skipped(sum(bad.skipped for bad in result.bad))
+
+    def _note(self, event: Message) -> None:
+        """An event of a partition, or of the connection, in place of a message."""
+        error = event.error()
+        cursor = None if event.topic() is None else self.cursors.get(Partition(event.topic(), event.partition()))
+        if cursor is None:
+            if error.code() != PARTITION_EOF:
+                log.warning("kafka", extra={"action": "read", "cause": error.str()})
+        elif error.code() == PARTITION_EOF:
+            cursor.ended = True
+            if event.offset() > cursor.place.next:
+                cursor.move(event.offset(), None)
+                self._moved[cursor.channel] = cursor.text
+        elif error.code() == OFFSET_LOST:
+            self._lost(cursor, error.str())
+        elif not error.retriable():
+            self._stop(cursor.partition, f"Kafka: {error.str()}", "Look at the topic and the rights; then start again.")
+
+    def _lost(self, cursor: Cursor, cause: str) -> None:
+        """The place of a partition is not there any more."""
+        at, partition = cursor.place.next, cursor.partition
+        low, high = self._consumer.range(partition)
+        if at < low:
+            what, where = f"{low - at} offsets, {at} to {low - 1}, are expired and were not read", "earliest"
+        elif at > high:
+            what, where = f"its offsets went back: it was read up to {at} and ends at {high}", "latest"
+        else:
+            what, where = f"it was cut below {at}: {cause}", "latest"
+        start = self._handling.go_on(partition)
+        offset = None if start is None else self._consumer.begin(partition, start)
+        if offset is None or not low <= offset <= high or offset == at:
+            hint = f"To go on without what is lost: --go-on {partition.topic}:{partition.number}={where}"
+            self._stop(partition, what, hint)
+            return
+        log.warning("place lost", extra={"action": "go on", "partition": str(partition), "cause": what, "to": offset})
+        cursor.move(offset, None)
+        self._moved[cursor.channel] = cursor.text
+        self._consumer.unassign(partition)
+        self._consumer.assign({partition: (offset, None)})
+
+    def _stop(self, partition: Partition, reason: str, hint: str) -> None:
+        del self.cursors[partition]
+        self._consumer.unassign(partition)
+        self._handling.stop(partition, reason, hint)
+
+    def _publish(self) -> None:
+        """Publishes; where that is not possible now, nothing more is read until it is."""
+        try:
+            self._send()
+            self._waits = False
+        except (Backpressure, StorageUnavailable, SourceUnavailable) as exc:
+            if not self._waits:
+                facts = {"action": "publish", "writer": self._writer.name, "cause": str(exc)}
+                log.warning("reading waits", extra=facts)
+            self._waits = bool(self._writer.unpublished_rows)
+
+    def _send(self) -> None:
+        if self._writer.unpublished_rows or self._writer.due():
+            self._check_topics()
+        elif not self._moved:
+            return
+        name = self._writer.publish(offsets=self._moved)
+        self._moved = {}
+        if name is not None:
+            self._settled, self._count, self._bytes = False, self._count + 1, 0
+            self._monitor.published(name, chained=True)
+
+    def _check_topics(self) -> None:
+        """Raises TopicChanged where what was read may be of another topic than its channel says."""
+        known = {cursor.topic.name: cursor.topic for cursor in self.cursors.values()}
+        found = self._cluster.topics([*known]) if known else {}
+        for name, topic in known.items():
+            now = found.get(name)
+            if now is None or (now.id, now.cluster) != (topic.id, topic.cluster):
+                raise TopicChanged(f"the topic {name} was {'deleted' if now is None else 'made anew'}")
+
+    def _look(self) -> None:
+        """Now and then: whether a txlog was rejected, what is committed, and how far behind it is."""
+        now = self._clock()
+        if timedelta(0) <= now - self._looked_at < LOOK_EVERY:
+            return
+        self._looked_at = now
+        self._writer.figures.lag = {
+            (partition.topic, str(partition.number)): max(0, end - cursor.place.next)
+            for partition, cursor in self.cursors.items()
+            if (end := self._consumer.end(partition)) is not None
+        }
+        try:
+            if not self._settled:
+                self._monitor.look()
+                self._tell_kafka()
+        except StorageUnavailable as exc:
+            log.warning("not looked", extra={"action": "look", "writer": self._writer.name, "cause": str(exc)})
+
+    def _tell_kafka(self) -> None:
+        """Only what the marks say: a txlog that is published may still be rejected."""
+        committed = self._writer.committed_offsets()
+        channels = {cursor.channel: cursor.partition for cursor in self.cursors.values()}
+        told = {channels[channel]: next_of(text) for channel, text in committed.items() if channel in channels}
+        if told:
+            self._consumer.tell(told)
+        self._settled = committed == self._writer.offsets

@@ -1,0 +1,266 @@
+"""
+A slot as long as this instance has its lease: one run after the other.
+
+A run ends where it was fenced, where storage or Kafka are away for long, where partitions were added, or where the
+topic is another one. A partition whose txlog was rejected for what is in it is found by runs of one partition each, and
+then tried anew now and then, alone; the others go on.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.errors import BookkeeperError, Fenced, Halt, PositionTaken, Retry, UnknownOutcome
+from bookkeeper.leases.lease import Lease
+from writers.kafka.client import SlotConsumer
+from writers.kafka.places import Chains, Partition, Place, Topic, slot_name
+from writers.kafka.run import Cursor, Handling, Run, TopicChanged
+from writers.kafka.source import Shared
+from writers.kafka.start import EARLIEST, GROUP, Start, chosen
+from writers.writer import Writer
+
+log = logging.getLogger(__name__)
+
+STEP_SECONDS = 0.5
+_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
+#: longer than a lease lasts without its holder, and than another share is given grace
+_LEASE_ENDS = timedelta(seconds=30)
+#: how long a partition whose txlog was rejected is left alone
+FIRST_HOLD, _LONGEST_HOLD = timedelta(minutes=1), timedelta(hours=1)
+
+
+class SlotLoop:
+    """One slot; to be used by one thread."""
+
+    def __init__(self, shared: Shared, slot: int) -> None:
+        self._shared, self._slot = shared, slot
+        self._name = slot_name(shared.wanted.name, slot)
+        #: partitions to be tried one by one
+        self._suspects: list[Partition] = []
+        #: partitions whose txlogs were rejected: until when they are left alone, and how long that is
+        self._held: dict[Partition, tuple[datetime, timedelta]] = {}
+
+    def __call__(self) -> None:
+        """Returns when a stop is requested or, with `until_end`, all is read."""
+        lease, pause = self._shared.lease(self._shared.open_folder(), self._slot), _FIRST_PAUSE
+        began = self._shared.clock()
+        try:
+            while not (self._shared.stopping() or self._shared.failures):
+                try:
+                    if not lease.hold(self._shared.clock()):
+                        if self._is_others(began):
+                            return
+                        self._shared.wait(1.0)
+                        continue
+                    if self._turn(lease):
+                        return
+                    pause = _FIRST_PAUSE
+                except (Fenced, Halt, Retry, UnknownOutcome, TopicChanged) as exc:
+                    self._report(exc)
+                    self._shared.wait(pause.total_seconds())
+                    pause = min(pause * 2, _LONGEST_PAUSE)
+        finally:
+            lease.release()
+
+    def _is_others(self, began: datetime) -> bool:
+        """With `until_end`: whether another instance reads the slot; the lease of a dead one would be free by now."""
+        if not self._shared.wanted.until_end or self._shared.clock() - began < _LEASE_ENDS:
+            return False
+        log.warning("slot left to another instance", extra={"action": "leave", "writer": self._name})
+        return True
+
+    def _report(self, exc: BookkeeperError) -> None:
+        log.warning("slot begins anew", extra={"action": "again", "writer": self._name, "cause": str(exc)})
+
+    def _turn(self, lease: Lease) -> bool:
+        """One run; True when all is read. Raises what a run raises, but for a txlog that was rejected for its rows."""
+        shared = self._shared
+        topics = shared.topics(fresh=True)
+        own = shared.partitions(self._slot, topics)
+        self._release_held()
+        alone = next((item for item in self._suspects if item in own), None)
+        chosen_now = {alone} if alone is not None else own - self._held.keys()
+        if not chosen_now:
+            return not own or self._give_up_held()
+        folder = shared.open_folder()
+        with shared.open_writer(folder, self._name) as writer:
+            if (before := shared.figures.get(self._name)) is not None:
+                writer.figures.continues(before)
+            shared.figures[self._name] = writer.figures
+            shared.show(self._name)
+            opened = self._open(folder, writer, topics, chosen_now)
+            try:
+                return self._read(opened, own, alone, lease)
+            except Fenced as exc:
+                self._suspect(exc, chosen_now)
+                raise
+            finally:
+                opened.close()
+
+    def _read(self, run: Run, own: set[Partition], alone: Partition | None, lease: Lease) -> bool:
+        shared = self._shared
+        while not (shared.stopping() or shared.failures):
+            if not lease.hold(shared.clock()):
+                if lease.offering:
+                    run.finish()
+                return False
+            run.step(STEP_SECONDS, eager=alone is not None or shared.wanted.until_end)
+            if alone is not None and run.proven:
+                self._suspects.remove(alone)
+                self._held.pop(alone, None)
+                return False
+            if shared.wanted.until_end and alone is None and run.ended:
+                run.finish()
+                return self._give_up_held()
+            if not run.cursors or shared.partitions(self._slot, shared.topics()) - own or self._is_hold_over():
+                run.finish()
+                return False
+        run.finish()
+        return True
+
+    def _suspect(self, exc: Fenced, read: set[Partition]) -> None:
+        """A txlog of a run was rejected: not for its place in the chain, so for what one of its partitions brought."""
+        if exc.rejected in ("", PositionTaken.__name__):
+            return
+        if len(read) > 1:
+            self._suspects = sorted(read)
+            return
+        (partition,) = read
+        _, before = self._held.get(partition, (None, FIRST_HOLD / 2))
+        hold = min(before * 2, _LONGEST_HOLD)
+        self._held[partition] = (self._shared.clock() + hold, hold)
+        self._suspects = [item for item in self._suspects if item != partition]
+        facts = {"action": "hold", "writer": self._name, "partition": str(partition), "cause": str(exc)}
+        log.error("partition left alone for a while: its rows are rejected", extra={**facts, "for": str(hold)})
+
+    def _is_hold_over(self) -> bool:
+        now = self._shared.clock()
+        return any(until <= now and item not in self._suspects for item, (until, _) in self._held.items())
+
+    def _release_held(self) -> None:
+        now = self._shared.clock()
+        over = [item for item, (until, _) in self._held.items() if until <= now and item not in self._suspects]
+        self._suspects += over
+
+    def _give_up_held(self) -> bool:
+        """With `until_end`: what is left alone then has stopped, and all is read."""
+        if not self._shared.wanted.until_end:
+            self._shared.wait(1.0)
+            return False
+        for partition in self._held:
+            hint = f"`bookkeeper rejected` says why. {self._name} goes on behind it once it can be committed."
+            self._shared.stop(self._name, partition, "its rows are rejected", hint)
+        return True
+
+    def _open(self, folder: Folder, writer: Writer, topics: Mapping[str, Topic], wanted: set[Partition]) -> Run:
+        """A run of these partitions; those that cannot go on are stopped."""
+        shared = self._shared
+        consumer = shared.cluster.consumer(shared.ahead() // 2)
+        try:
+            cursors, fresh = self._cursors(consumer, folder, writer, topics, wanted)
+            handling = Handling(
+                shared.reader,
+                shared.wanted.form is not None and shared.wanted.form.changes,
+                partial(shared.stop, self._name),
+                lambda partition: chosen(shared.wanted.go_on, *partition),
+                shared.skips,
+                partial(self._skip, writer),
+                partial(shared.full, self._name),
+                shared.ahead(),
+            )
+            return Run(shared.cluster, consumer, writer, folder, cursors, fresh, handling, shared.clock, shared.wait)
+        except BaseException:
+            consumer.close()
+            raise
+
+    def _skip(self, writer: Writer, count: int) -> None:
+        if count:
+            self._shared.skipped[self._name] = self._shared.skipped.get(self._name, 0) + count
+            writer.figures.bad += count
+
+    def _cursors(
+        self,
+        consumer: SlotConsumer,
+        folder: Folder,
+        writer: Writer,
+        topics: Mapping[str, Topic],
+        wanted: set[Partition],
+    ) -> tuple[list[Cursor], list[Cursor]]:
+        """All that can be read, and those among them that begin now."""
+        own = {self._name: writer.offsets}
+        chains = Chains(own)
+        unknown = [item for item in sorted(wanted) if chains.place(topics[item.topic], item.number, self._name) is None]
+        if unknown:
+            chains = Chains({**self._shared.chains(folder), **own})
+        starts = self._starts(chains, topics, unknown)
+        groups = self._groups(starts)
+        cursors, fresh = list[Cursor](), list[Cursor]()
+        for item in sorted(wanted):
+            topic, start = topics[item.topic], starts.get(item)
+            place = chains.place(topic, item.number, self._name)
+            if place is None and start is None:
+                continue
+            if place is None and start is not None:
+                begun = chains.begun(topic) or self._shared.begun.setdefault(topic.id, topic.count)
+                offset = groups[item] if start.kind == GROUP else consumer.begin(item, start)
+                cursor = Cursor(topic, item, Place(offset, None, begun))
+                fresh.append(cursor)
+            elif place is not None:
+                cursor = Cursor(topic, item, place)
+            cursor.high = consumer.range(item)[1] if self._shared.wanted.until_end else None
+            cursors.append(cursor)
+        return cursors, fresh
+
+    def _starts(
+        self, chains: Chains, topics: Mapping[str, Topic], unknown: Sequence[Partition]
+    ) -> dict[Partition, Start]:
+        """Where partitions begin that are not in the chain; those that cannot are stopped."""
+        found = dict[Partition, Start]()
+        for item in unknown:
+            topic = topics[item.topic]
+            chains.place(topic, item.number, self._name)  # raises where another slot has read it
+            begun = chains.begun(topic) or self._shared.begun.get(topic.id)
+            earlier = chains.earlier(topic, item.number)
+            if begun is not None and item.number >= begun:
+                found[item] = Start(EARLIEST)  # it was added
+            elif earlier is None:
+                found[item] = self._shared.wanted.start
+            elif (start := chosen(self._shared.wanted.go_on, *item)) is not None:
+                log.warning("begun anew", extra={"action": "go on", "partition": str(item), "cause": earlier})
+                found[item] = start
+            else:
+                what = f"the topic {item.topic} is another one than before: this source has read {earlier}"
+                hint = (
+                    f"What was not read of the old one is lost. To read the new one: --go-on {item.topic}=earliest. "
+                    "For another cluster with the same messages use another --name and --from."
+                )
+                self._shared.stop(self._name, item, what, hint)
+        return found
+
+    def _groups(self, starts: dict[Partition, Start]) -> dict[Partition, int]:
+        """Where the group stands in partitions that begin there; those without an offset of it are stopped."""
+        wanted = [item for item, start in starts.items() if start.kind == GROUP]
+        if not wanted:
+            return {}
+        group = starts[wanted[0]].group
+        found = self._shared.cluster.offsets_of(group, wanted)
+        for item in wanted:
+            if item in found:
+                continue
+            instead = chosen(self._shared.wanted.go_on, *item)
+            if instead is not None:
+                starts[item] = instead
+            else:
+                del starts[item]
+                hint = f"Say where it begins: --go-on {item.topic}:{item.number}=earliest"
+                self._shared.stop(self._name, item, f"the group {group} has no offset of it", hint)
+        return found
+
+
+def read_slot(shared: Shared, slot: int) -> None:
+    """
+    Reads one slot until a stop is requested or, with `until_end`, all is read.
+    """
+    SlotLoop(shared, slot)()

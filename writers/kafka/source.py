@@ -1,0 +1,208 @@
+"""
+Topics into one table: slots in threads, each run by the instance that holds its lease.
+
+Leases save work; two instances that run one slot are told apart by the position of its txlogs, and one is fenced.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from threading import Lock, Thread
+
+from bookkeeper.contract.offsets import Offsets
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.errors import NotPossible, SourceUnavailable
+from bookkeeper.leases.beside import RenewedBeside
+from bookkeeper.leases.failover import FailoverLease
+from bookkeeper.leases.lease import Lease, lease_on
+from bookkeeper.threads import start as start_thread
+from writers.kafka.client import Cluster
+from writers.kafka.messages import PARTS, MessageReader
+from writers.kafka.places import Partition, Topic, slot_name, slot_of
+from writers.kafka.start import GoOn, Start
+from writers.loader.formats import Format
+from writers.metrics import WriterMetrics
+from writers.publish.publisher import resume
+from writers.timing import Clock, Wait
+from writers.writer import Writer
+
+log = logging.getLogger(__name__)
+
+TOPICS_EVERY = timedelta(seconds=30)
+#: a slot of another share is taken once it has been free for so long, and offered back so often, for a moment
+_GRACE, _OFFER, _PAUSE = timedelta(seconds=5), timedelta(minutes=1), timedelta(seconds=3)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """
+    What is copied and how. `share` is this instance's number and how many instances there are; `memory` in bytes, of
+    all slots; `most_bad` how many bad messages are passed over before their partitions stop.
+    """
+
+    name: str
+    topics: Sequence[str]
+    start: Start
+    form: Format | None
+    filled: Mapping[str, str]
+    slots: int = 16
+    share: tuple[int, int] = (1, 1)
+    go_on: Sequence[GoOn] = ()
+    most_bad: int = 0
+    until_end: bool = False
+    memory: int = 2**27
+
+
+@dataclass
+class Shared:
+    """
+    What the slots of an instance share; each dictionary is written by assignment of one key, by one thread a key.
+    """
+
+    wanted: Wanted
+    cluster: Cluster
+    open_folder: Callable[[], Folder]
+    open_writer: Callable[[Folder, str], Writer]
+    clock: Clock
+    wait: Wait
+    stopping: Callable[[], bool]
+    #: partitions that go on no further, with the reason
+    stopped: dict[Partition, str] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    #: by slot: bytes of rows that wait to be published
+    waiting: dict[str, int] = field(default_factory=dict)
+    figures: dict[str, WriterMetrics] = field(default_factory=dict)
+    #: by id of a topic that was begun by this process: how many partitions it had then
+    begun: dict[str, int] = field(default_factory=dict)
+    failures: list[BaseException] = field(default_factory=list)
+    _topics: Mapping[str, Topic] = field(default_factory=dict)
+    _asked_at: datetime | None = None
+    _lock: Lock = field(default_factory=Lock)
+
+    def topics(self, fresh: bool = False) -> Mapping[str, Topic]:
+        """The topics as they were lately, or, `fresh`, as they are; only then SourceUnavailable is raised."""
+        with self._lock:
+            now = self.clock()
+            if fresh or self._asked_at is None or not timedelta(0) <= now - self._asked_at < TOPICS_EVERY:
+                self._asked_at = now
+                try:
+                    self._topics = self.cluster.topics(self.wanted.topics)
+                except SourceUnavailable as exc:
+                    if fresh:
+                        raise
+                    log.warning("topics not read", extra={"action": "look", "cause": str(exc)})
+            return self._topics
+
+    def partitions(self, slot: int, topics: Mapping[str, Topic]) -> set[Partition]:
+        """The partitions of a slot that have not stopped."""
+        every = (Partition(topic.name, number) for topic in topics.values() for number in range(topic.count))
+        return {item for item in every if slot_of(item, self.wanted.slots) == slot and item not in self.stopped}
+
+    def stop(self, slot: str, partition: Partition, reason: str, hint: str) -> None:
+        """A partition goes on no further until this process is started again."""
+        facts = {"action": "stop", "writer": slot, "partition": str(partition), "cause": reason, "hint": hint}
+        log.error("partition stopped", extra=facts)
+        self.stopped[partition] = f"{reason}. {hint}"
+        self.show(slot)
+
+    def show(self, slot: str) -> None:
+        """The stopped partitions of a slot, in its metrics."""
+        if (figures := self.figures.get(slot)) is not None:
+            own = [
+                item for item in self.stopped if slot_name(self.wanted.name, slot_of(item, self.wanted.slots)) == slot
+            ]
+            figures.stopped = {(item.topic, str(item.number)): 1 for item in own}
+
+    def skips(self) -> int:
+        """How many bad messages may still be passed over."""
+        return max(0, self.wanted.most_bad - sum([*self.skipped.values()]))
+
+    def full(self, slot: str, size: int) -> bool:
+        """Whether the rows of all slots, of this one `size` bytes, are too much, and this slot has the most."""
+        self.waiting[slot] = size
+        every = [*self.waiting.values()]
+        return size > 0 and sum(every) > self.wanted.memory // 2 and size == max(every)
+
+    def ahead(self) -> int:
+        """Bytes that one slot may have of messages: as many again are read ahead."""
+        slots = {
+            slot_of(Partition(topic.name, n), self.wanted.slots)
+            for topic in self.topics().values()
+            for n in range(topic.count)
+        }
+        return self.wanted.memory // (4 * max(1, len(slots)))
+
+    def reader(self, writer: Writer) -> MessageReader:
+        """A reader of messages for the columns of the writer's table; raises ConfigInvalid, NotPossible."""
+        schema, form = writer.row_schema, self.wanted.form
+        filled = self.wanted.filled
+        if form is not None and form.changes and not writer.keys:
+            hint = "`bookkeeper init --key` makes it keyed; with --format json each message is a new row."
+            raise NotPossible(f"{writer.card.table} is append-only: it takes no upserts and deletes", hint=hint)
+        if form is None and not filled:
+            filled = {part: part for part in PARTS if any(item.name == part for item in schema.fields)}
+        return MessageReader(schema, writer.keys, writer.former_names, form, filled)
+
+    def chains(self, folder: Folder) -> dict[str, Offsets]:
+        """What each slot of this source has reached, published or committed."""
+        card, copy = folder.card(), folder.marks()
+        names = {item.name.writer for item in folder.pending()} | (set() if copy is None else copy.marks.writers.keys())
+        own = {name for name in names if is_slot(self.wanted.name, name)}
+        return {name: found for name in own if (found := resume(folder, card, name, 0).offsets)}
+
+    def lease(self, folder: Folder, slot: int) -> Lease:
+        """The lease of a slot: this instance's own, or borrowed while another one is away."""
+        name = f"slots/{slot_name(self.wanted.name, slot)}.lease"
+        lease: Lease = lease_on(folder.store, name, f"{socket.gethostname()} {os.getpid()}")
+        if lease.lasting is not None:
+            lease = RenewedBeside(lease, lease.lasting)
+        number, shares = self.wanted.share
+        return lease if slot % shares == number - 1 else FailoverLease(lease, _GRACE, _OFFER, _PAUSE)
+
+
+def is_slot(name: str, writer: str) -> bool:
+    """
+    Whether a writer name is that of a slot of this source.
+    """
+    number = writer.removeprefix(f"{name}-")
+    return number != writer and number.isdigit()
+
+
+def run(shared: Shared, act: Callable[[Shared, int], None]) -> None:
+    """
+    Starts `act` for each slot that has partitions, also later ones, and waits for all of them.
+
+    Raises what the first of them raised, and NotPossible where partitions have stopped and nothing else is left.
+    """
+    topics = shared.topics(fresh=True)
+    if missing := [name for name in shared.wanted.topics if name not in topics]:
+        raise NotPossible(f"there is no topic {', '.join(missing)}", hint="Give names of topics, not patterns.")
+    threads = dict[int, Thread]()
+    while not (shared.stopping() or shared.failures):
+        for slot in range(shared.wanted.slots):
+            idle = slot not in threads or not (threads[slot].is_alive() or shared.wanted.until_end)
+            if idle and shared.partitions(slot, topics):
+                threads[slot] = start_thread(partial(_guarded, shared, act, slot), slot_name(shared.wanted.name, slot))
+        alive = next((thread for thread in threads.values() if thread.is_alive()), None)
+        if alive is None:
+            break
+        alive.join(0.2)
+        topics = shared.topics()
+    for thread in threads.values():
+        thread.join()
+    if shared.failures:
+        raise shared.failures[0]
+    if shared.stopped and not shared.stopping():
+        first, why = next(iter(shared.stopped.items()))
+        raise NotPossible(f"{len(shared.stopped)} partitions have stopped; {first}: {why}")
+
+
+def _guarded(shared: Shared, act: Callable[[Shared, int], None], slot: int) -> None:
+    try:
+        act(shared, slot)
+    except BaseException as exc:  # noqa: BLE001  (raised by `run`)
+        shared.failures.append(exc)
