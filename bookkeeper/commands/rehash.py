@@ -9,13 +9,12 @@ A crash before the commit leaves everything; after it marks.json is mended by th
 starts is fenced. The command may be given again: where all is as it should be, it commits nothing.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bookkeeper.contract.committed_txlogs import Marks, WriterMarks
 from bookkeeper.contract.names import check_writer, new_incarnation
-from bookkeeper.contract.offsets import Offsets, slot_name, slot_of
+from bookkeeper.contract.offsets import Offsets, is_slot, slot_name, slot_of
 from bookkeeper.contract.txlog_folder import PENDING, REJECTED, Folder
 from bookkeeper.errors import NotPossible
 
@@ -39,7 +38,7 @@ def rehash(
     while a txlog of a slot is pending or rejected, StorageUnavailable.
     """
     check_writer(slot_name(source, slots - 1))
-    names = [writer for writer in marks.writers if _is_slot(source, writer)]
+    names = [writer for writer in marks.writers if is_slot(source, writer)]
     before = {channel: writer for writer in names for channel in marks.writer(writer).offsets}
     if not before:
         raise NotPossible(f"{source} has no slot with offsets", hint="`bookkeeper writers` lists all writers.")
@@ -59,13 +58,9 @@ def rehash(
     return Rehash(found, len(before), moved)
 
 
-def _is_slot(source: str, writer: str) -> bool:
-    return re.fullmatch(rf"{re.escape(source)}-[0-9]{{2,3}}", writer) is not None
-
-
 def _check_folder(folder: Folder, source: str) -> None:
     for place, listed in ((PENDING, folder.pending()), (REJECTED, folder.rejected())):
-        for name in [item.name for item in listed if _is_slot(source, item.name.writer)]:
+        for name in [item.name for item in listed if is_slot(source, item.name.writer)]:
             if place == REJECTED and folder.reason(name).get("error") == "PositionTaken":
                 continue  # the run that was not rejected has its rows
             hint = "Stop all instances and let their txlogs drain; replay what is rejected, or delete it there."

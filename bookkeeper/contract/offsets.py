@@ -30,9 +30,13 @@ _ALLOWED = "printable ASCII characters without blank, quote and backslash"
 
 def slot_of(source: str, channel: str, slots: int) -> str:
     """
-    The slot that reads this channel of a source with so many slots: by the CRC-32 of the channel's characters.
+    The slot that reads this channel of a source with so many slots: CRC-32 of its characters, or of those before a last
+    `/NUMBER`, to which that number is added. So neighbours, such as the partitions of a topic, are in different slots.
     """
-    return slot_name(source, zlib.crc32(channel.encode()) % slots)
+    prefix, _, number = channel.rpartition("/")
+    if not number.isdigit():
+        prefix, number = channel, "0"
+    return slot_name(source, (zlib.crc32(prefix.encode()) + int(number)) % slots)
 
 
 def slot_name(source: str, number: int) -> str:
@@ -40,6 +44,13 @@ def slot_name(source: str, number: int) -> str:
     The name of the writer that is the slot of this number, from 0.
     """
     return f"{source}-{number:02d}"
+
+
+def is_slot(source: str, writer: str) -> bool:
+    """
+    Whether a writer is named as a slot of this source.
+    """
+    return re.fullmatch(rf"{re.escape(source)}-[0-9]{{2,3}}", writer) is not None
 
 
 def check(offsets: Mapping[Any, Any]) -> None:

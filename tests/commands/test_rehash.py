@@ -8,7 +8,7 @@ import pytest
 from bookkeeper.commands.rehash import Rehash, rehash
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.contract.names import started_ms
-from bookkeeper.contract.offsets import slot_of
+from bookkeeper.contract.offsets import is_slot, slot_name, slot_of
 from bookkeeper.errors import CommitConflict, ConfigInvalid, Fenced, NotPossible
 from tests.support.enumerated import crash_points, crashed, recorded
 from tests.support.faults import Faults
@@ -61,6 +61,15 @@ def test_a_slot_has_the_channels_of_its_number_by_crc_32() -> None:
     """As another language reckons it: the check value of the CRC is cbf43926, which is 3421780262."""
     assert [slot_of("orders", "123456789", slots) for slots in (1, 16, 999)] == ["orders-00", "orders-06", "orders-467"]
     assert 3421780262 % 16 == 6 and 3421780262 % 999 == 467
+    assert slot_of("orders", "123456789/12", 16) == "orders-02"
+    assert {slot_of("orders", f"events/{number}", 16) for number in range(40, 56)} == {
+        f"orders-{number:02}" for number in range(16)
+    }
+
+
+def test_slots_are_told_from_other_writers_by_their_names() -> None:
+    names = (slot_name("a", 3), "a-100", "a", "a-b-01", "a-x", "ab-01")
+    assert [is_slot("a", name) for name in names] == [True, True, False, False, False, False]
 
 
 def test_offsets_move_to_their_slots_in_one_commit_and_go_on_there(lake: Lake) -> None:

@@ -6,8 +6,7 @@ from bookkeeper.contract import offsets
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from writers.kafka import start
 from writers.kafka.command import wanted_of
-from writers.kafka.places import Chains, Partition, Place, Topic, slot_name, slot_of, tag
-from writers.kafka.source import is_slot
+from writers.kafka.places import Chains, Place, Topic, tag
 
 OLD = Topic("c1", "orders", "old-id", 4)
 NEW = Topic("c1", "orders", "new-id", 4)
@@ -23,12 +22,6 @@ def test_a_place_is_read_as_it_was_written_and_fits_a_txlog(place: Place) -> Non
     offsets.check({topic.channel(2**31 - 1): place.text(topic.name)})
 
     assert chains("s-00", topic, 7, place).place(topic, 7, "s-00") == place
-
-
-def test_partitions_of_a_topic_are_spread_over_all_slots() -> None:
-    found = [slot_of(Partition("orders", number), 16) for number in range(32)]
-
-    assert sorted(found) == sorted([*range(16)] * 2)
 
 
 def test_what_another_slot_has_read_is_refused() -> None:
@@ -60,17 +53,6 @@ def test_a_partition_that_was_added_is_known_by_the_number_when_the_topic_was_be
 def test_offsets_of_another_kind_of_source_are_refused(channel: str, text: str) -> None:
     with pytest.raises(NotPossible, match="no partition"):
         Chains({"s-00": {channel: text}})
-
-
-def test_slots_are_told_from_other_writers_by_their_names() -> None:
-    assert [is_slot("a", name) for name in (slot_name("a", 3), "a-100", "a", "a-b-01", "a-x", "ab-01")] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-        False,
-    ]
 
 
 @pytest.mark.parametrize("text", ["", "now", "2026-01-31T12:00:00", "group:", "12"])

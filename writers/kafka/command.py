@@ -18,6 +18,7 @@ from bookkeeper.console.output import say
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.contract.names import check_writer
+from bookkeeper.contract.offsets import slot_name
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.stores.store import Store
@@ -25,7 +26,6 @@ from bookkeeper.threads import repeating
 from writers.kafka import start
 from writers.kafka.client import Cluster, properties_in
 from writers.kafka.messages import PARTS
-from writers.kafka.places import slot_name
 from writers.kafka.slot_loop import read_slot
 from writers.kafka.source import Shared, Wanted, run
 from writers.loader.formats import Format

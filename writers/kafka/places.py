@@ -9,7 +9,6 @@ partitions the topic had when it was begun, for a partition that was added later
 import base64
 import hashlib
 import re
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -77,20 +76,6 @@ def tag(topic: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(topic.encode()).digest()[:6]).decode()
 
 
-def slot_of(partition: Partition, slots: int) -> int:
-    """
-    The slot that reads a partition: neighbours are in different ones.
-    """
-    return (zlib.crc32(partition.topic.encode()) + partition.number) % slots
-
-
-def slot_name(name: str, slot: int) -> str:
-    """
-    The writer name of a slot.
-    """
-    return f"{name}-{slot:02}"
-
-
 class _Known(NamedTuple):
     slot: str
     cluster: str
@@ -118,7 +103,7 @@ class Chains:
                     raise NotPossible(
                         f"{known.slot} has read {topic.name}/{number}, and it would be {slot} now: the number of slots "
                         "has changed",
-                        hint="Give the same --slots as before.",
+                        hint="Give the same --slots as before, or change it by `bookkeeper rehash`.",
                     )
                 return known.place
         return None

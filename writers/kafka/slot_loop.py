@@ -11,14 +11,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
+from bookkeeper.contract.offsets import slot_name
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.errors import BookkeeperError, Fenced, Halt, PositionTaken, Retry, UnknownOutcome
+from bookkeeper.errors import BookkeeperError, Fenced, Halt, Retry, UnknownOutcome
 from bookkeeper.leases.lease import Lease
 from writers.kafka.client import SlotConsumer
-from writers.kafka.places import Chains, Partition, Place, Topic, slot_name
+from writers.kafka.places import Chains, Partition, Place, Topic
 from writers.kafka.run import Cursor, Handling, Run, TopicChanged
 from writers.kafka.source import Shared
 from writers.kafka.start import EARLIEST, GROUP, Start, chosen
+from writers.publish.suspects import Suspects
 from writers.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -27,8 +29,6 @@ STEP_SECONDS = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
 #: longer than a lease lasts without its holder, and than another share is given grace
 _LEASE_ENDS = timedelta(seconds=30)
-#: how long a partition whose txlog was rejected is left alone
-FIRST_HOLD, _LONGEST_HOLD = timedelta(minutes=1), timedelta(hours=1)
 
 
 class SlotLoop:
@@ -37,10 +37,7 @@ class SlotLoop:
     def __init__(self, shared: Shared, slot: int) -> None:
         self._shared, self._slot = shared, slot
         self._name = slot_name(shared.wanted.name, slot)
-        #: partitions to be tried one by one
-        self._suspects: list[Partition] = []
-        #: partitions whose txlogs were rejected: until when they are left alone, and how long that is
-        self._held: dict[Partition, tuple[datetime, timedelta]] = {}
+        self._suspects = Suspects(shared.clock)
 
     def __call__(self) -> None:
         """Returns when a stop is requested or, with `until_end`, all is read."""
@@ -75,83 +72,64 @@ class SlotLoop:
         log.warning("slot begins anew", extra={"action": "again", "writer": self._name, "cause": str(exc)})
 
     def _turn(self, lease: Lease) -> bool:
-        """One run; True when all is read. Raises what a run raises, but for a txlog that was rejected for its rows."""
+        """One run; True when all is read. Raises what a run raises."""
         shared = self._shared
         topics = shared.topics(fresh=True)
-        own = shared.partitions(self._slot, topics)
-        self._release_held()
-        alone = next((item for item in self._suspects if item in own), None)
-        chosen_now = {alone} if alone is not None else own - self._held.keys()
-        if not chosen_now:
-            return not own or self._give_up_held()
+        own = {topics[item.topic].channel(item.number): item for item in shared.partitions(self._slot, topics)}
+        if own.keys() <= self._suspects.resting().keys():
+            return not own or self._stop_resting(own)
         folder = shared.open_folder()
         with shared.open_writer(folder, self._name) as writer:
             if (before := shared.figures.get(self._name)) is not None:
                 writer.figures.continues(before)
             shared.figures[self._name] = writer.figures
             shared.show(self._name)
-            opened = self._open(folder, writer, topics, chosen_now)
+            group = self._suspects.groups(sorted(own), writer.committed_offsets())[-1]
+            opened = self._open(folder, writer, topics, {own[channel] for channel in group})
             try:
-                return self._read(opened, own, alone, lease)
+                return self._read(opened, own, group, lease)
             except Fenced as exc:
-                self._suspect(exc, chosen_now)
+                self._suspects.fenced(exc)
+                self._report_resting(own, exc)
                 raise
             finally:
                 opened.close()
 
-    def _read(self, run: Run, own: set[Partition], alone: Partition | None, lease: Lease) -> bool:
-        shared = self._shared
+    def _read(self, run: Run, own: Mapping[str, Partition], group: Sequence[str], lease: Lease) -> bool:
+        shared, resting = self._shared, self._suspects.resting().keys()
+        is_alone = self._suspects.is_suspect(group[0])
         while not (shared.stopping() or shared.failures):
             if not lease.hold(shared.clock()):
                 if lease.offering:
                     run.finish()
                 return False
-            run.step(STEP_SECONDS, eager=alone is not None or shared.wanted.until_end)
-            if alone is not None and run.proven:
-                self._suspects.remove(alone)
-                self._held.pop(alone, None)
+            run.step(STEP_SECONDS, eager=is_alone or shared.wanted.until_end)
+            if is_alone and run.proven:
+                self._suspects.clear(group[0])
                 return False
-            if shared.wanted.until_end and alone is None and run.ended:
+            if shared.wanted.until_end and not is_alone and run.ended:
                 run.finish()
-                return self._give_up_held()
-            if not run.cursors or shared.partitions(self._slot, shared.topics()) - own or self._is_hold_over():
+                return self._stop_resting(own)
+            more = shared.partitions(self._slot, shared.topics()) - {*own.values()}
+            if not run.cursors or more or resting - self._suspects.resting().keys():
                 run.finish()
                 return False
         run.finish()
         return True
 
-    def _suspect(self, exc: Fenced, read: set[Partition]) -> None:
-        """A txlog of a run was rejected: not for its place in the chain, so for what one of its partitions brought."""
-        if exc.rejected in ("", PositionTaken.__name__):
-            return
-        if len(read) > 1:
-            self._suspects = sorted(read)
-            return
-        (partition,) = read
-        _, before = self._held.get(partition, (None, FIRST_HOLD / 2))
-        hold = min(before * 2, _LONGEST_HOLD)
-        self._held[partition] = (self._shared.clock() + hold, hold)
-        self._suspects = [item for item in self._suspects if item != partition]
-        facts = {"action": "hold", "writer": self._name, "partition": str(partition), "cause": str(exc)}
-        log.error("partition left alone for a while: its rows are rejected", extra={**facts, "for": str(hold)})
+    def _report_resting(self, own: Mapping[str, Partition], exc: Fenced) -> None:
+        for channel in exc.channels & self._suspects.resting().keys() & own.keys():
+            facts = {"action": "rest", "writer": self._name, "partition": str(own[channel]), "cause": str(exc)}
+            log.error("partition rests: its rows are rejected", extra=facts)
 
-    def _is_hold_over(self) -> bool:
-        now = self._shared.clock()
-        return any(until <= now and item not in self._suspects for item, (until, _) in self._held.items())
-
-    def _release_held(self) -> None:
-        now = self._shared.clock()
-        over = [item for item, (until, _) in self._held.items() if until <= now and item not in self._suspects]
-        self._suspects += over
-
-    def _give_up_held(self) -> bool:
-        """With `until_end`: what is left alone then has stopped, and all is read."""
+    def _stop_resting(self, own: Mapping[str, Partition]) -> bool:
+        """With `until_end`: partitions that rest then have stopped, and all is read."""
         if not self._shared.wanted.until_end:
             self._shared.wait(1.0)
             return False
-        for partition in self._held:
+        for channel in self._suspects.resting().keys() & own.keys():
             hint = f"`bookkeeper rejected` says why. {self._name} goes on behind it once it can be committed."
-            self._shared.stop(self._name, partition, "its rows are rejected", hint)
+            self._shared.stop(self._name, own[channel], "its rows are rejected", hint)
         return True
 
     def _open(self, folder: Folder, writer: Writer, topics: Mapping[str, Topic], wanted: set[Partition]) -> Run:

@@ -7,13 +7,13 @@ Leases save work; two instances that run one slot are told apart by the position
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Lock, Thread
 
-from bookkeeper.contract.offsets import Offsets
+from bookkeeper.contract.offsets import Offsets, is_slot, slot_name, slot_of
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import NotPossible, SourceUnavailable
 from bookkeeper.leases.beside import RenewedBeside
@@ -22,7 +22,7 @@ from bookkeeper.leases.lease import Lease, lease_on
 from bookkeeper.threads import start as start_thread
 from writers.kafka.client import Cluster
 from writers.kafka.messages import PARTS, MessageReader
-from writers.kafka.places import Partition, Topic, slot_name, slot_of
+from writers.kafka.places import Partition, Topic
 from writers.kafka.start import GoOn, Start
 from writers.loader.formats import Format
 from writers.metrics import WriterMetrics
@@ -70,8 +70,8 @@ class Shared:
     clock: Clock
     wait: Wait
     stopping: Callable[[], bool]
-    #: partitions that go on no further, with the reason
-    stopped: dict[Partition, str] = field(default_factory=dict)
+    #: partitions that go on no further, with their slot and the reason
+    stopped: dict[Partition, tuple[str, str]] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     #: by slot: bytes of rows that wait to be published
     waiting: dict[str, int] = field(default_factory=dict)
@@ -99,22 +99,26 @@ class Shared:
 
     def partitions(self, slot: int, topics: Mapping[str, Topic]) -> set[Partition]:
         """The partitions of a slot that have not stopped."""
-        every = (Partition(topic.name, number) for topic in topics.values() for number in range(topic.count))
-        return {item for item in every if slot_of(item, self.wanted.slots) == slot and item not in self.stopped}
+        name = slot_name(self.wanted.name, slot)
+        return {item for item, own in self._slots(topics) if own == name and item not in self.stopped}
+
+    def _slots(self, topics: Mapping[str, Topic]) -> Iterator[tuple[Partition, str]]:
+        for topic in topics.values():
+            for number in range(topic.count):
+                slot = slot_of(self.wanted.name, topic.channel(number), self.wanted.slots)
+                yield Partition(topic.name, number), slot
 
     def stop(self, slot: str, partition: Partition, reason: str, hint: str) -> None:
         """A partition goes on no further until this process is started again."""
         facts = {"action": "stop", "writer": slot, "partition": str(partition), "cause": reason, "hint": hint}
         log.error("partition stopped", extra=facts)
-        self.stopped[partition] = f"{reason}. {hint}"
+        self.stopped[partition] = slot, f"{reason}. {hint}"
         self.show(slot)
 
     def show(self, slot: str) -> None:
         """The stopped partitions of a slot, in its metrics."""
         if (figures := self.figures.get(slot)) is not None:
-            own = [
-                item for item in self.stopped if slot_name(self.wanted.name, slot_of(item, self.wanted.slots)) == slot
-            ]
+            own = [item for item, (of, _) in [*self.stopped.items()] if of == slot]
             figures.stopped = {(item.topic, str(item.number)): 1 for item in own}
 
     def skips(self) -> int:
@@ -129,11 +133,7 @@ class Shared:
 
     def ahead(self) -> int:
         """Bytes that one slot may have of messages: as many again are read ahead."""
-        slots = {
-            slot_of(Partition(topic.name, n), self.wanted.slots)
-            for topic in self.topics().values()
-            for n in range(topic.count)
-        }
+        slots = {slot for _, slot in self._slots(self.topics())}
         return self.wanted.memory // (4 * max(1, len(slots)))
 
     def reader(self, writer: Writer) -> MessageReader:
@@ -164,14 +164,6 @@ class Shared:
         return lease if slot % shares == number - 1 else FailoverLease(lease, _GRACE, _OFFER, _PAUSE)
 
 
-def is_slot(name: str, writer: str) -> bool:
-    """
-    Whether a writer name is that of a slot of this source.
-    """
-    number = writer.removeprefix(f"{name}-")
-    return number != writer and number.isdigit()
-
-
 def run(shared: Shared, act: Callable[[Shared, int], None]) -> None:
     """
     Starts `act` for each slot that has partitions, also later ones, and waits for all of them.
@@ -197,7 +189,7 @@ def run(shared: Shared, act: Callable[[Shared, int], None]) -> None:
     if shared.failures:
         raise shared.failures[0]
     if shared.stopped and not shared.stopping():
-        first, why = next(iter(shared.stopped.items()))
+        first, (_, why) = next(iter(shared.stopped.items()))
         raise NotPossible(f"{len(shared.stopped)} partitions have stopped; {first}: {why}")
 
 

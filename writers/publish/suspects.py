@@ -57,12 +57,20 @@ class Suspects:
         """
         now, together, alone = self._clock(), list[str](), list[list[str]]()
         for channel in channels:
-            if not self._is_suspect(channel, committed.get(channel)):
+            if not self._still(channel, committed.get(channel)):
                 together.append(channel)
             elif (until := self._known[channel].until) is None or until <= now:
                 alone.append([channel])
         parts = [together[at : at + MOST_IN_TXLOG] for at in range(0, len(together), MOST_IN_TXLOG)]
         return [*parts, *alone]
+
+    def is_suspect(self, channel: str) -> bool:
+        """Whether it is published alone."""
+        return channel in self._known
+
+    def clear(self, channel: str) -> None:
+        """Nothing is against it: its rows were committed, or there is none left. It is published with the others."""
+        self._known.pop(channel, None)
 
     def resting(self) -> dict[str, datetime]:
         """Channels that rest, and until when."""
@@ -71,7 +79,7 @@ class Suspects:
             channel: item.until for channel, item in self._known.items() if item.until is not None and item.until > now
         }
 
-    def _is_suspect(self, channel: str, committed: str | None) -> bool:
+    def _still(self, channel: str, committed: str | None) -> bool:
         suspect = self._known.get(channel)
         if suspect is None:
             return False
