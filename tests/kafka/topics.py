@@ -96,13 +96,18 @@ class Copy:
         """Raises what `writer kafka` raises."""
         given = {"form": JSON, "filled": FILLED, "slots": 4, "until_end": True, **more}
         wanted = Wanted(self.name, self.names, start.parsed(begin), go_on=[*map(start.go_on, go_on)], **given)
+
+        def wait(seconds: float) -> bool:
+            pause(min(seconds, 0.1))
+            return bool(stopping())
+
         self.shared = Shared(
             wanted,
             Cluster(self.topics.brokers, {}, self.name),
             lambda: Folder(open_store(self.folder)),
-            Writer.open,
+            lambda folder, slot: Writer.open(folder, slot, wait=wait),
             self.queue.now,
-            pause,
+            wait,
             stopping,
         )
         copy_topics(self.shared, read_slot)
