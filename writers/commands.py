@@ -146,12 +146,12 @@ def run_lines(
             complete = loader.load_files(files) if files else loader.load_pipe(sys.stdin.fileno())
         progress.close(_loaded(loader, clock() - began))
     if bad_lines.count:
-        say(f"{bad_lines.count} bad lines are in {bad_lines.path}, each with its reason")
+        say(f"bad lines: {bad_lines.count}; {bad_lines.path} has each with its reason")
     if not complete:
         say("stopped before the end; start it again with the same --name to continue")
     if bad_lines.count and not loader.rows:
         raise NotPossible(
-            f"none of {bad_lines.count} lines is a row of this table",
+            f"no line is a row of this table; bad lines: {bad_lines.count}",
             hint=f"{bad_lines.path} has the reason for each. Are --format and the table right? Nothing was published.",
         )
 

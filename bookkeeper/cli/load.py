@@ -73,6 +73,9 @@ def load(
     Safe to run again, also after kill -9: each row is loaded once. Of a file that has grown the new rows are
     loaded; one that was replaced or moved is refused, for its rows may be in the table: load it with another --name.
 
+    A line that is no row goes to WRITER.bad.ndjson with its reason, and the exit code stays 0; it is 1 when no line is
+    a row.
+
     \b
     Example:
       bookkeeper load prices.csv --null NA --delimiter ';'

@@ -106,6 +106,17 @@ def test_a_file_that_was_replaced_or_moved_is_refused_and_taken_under_another_na
     assert ids(place) == [*range(3000), *range(5000, 8000)]
 
 
+def test_lines_that_are_no_rows_are_put_aside_and_the_exit_code_says_whether_any_was_one(place: Path) -> None:
+    with open("x.csv", "a") as file:
+        file.write("7,too,many\n")
+    some = load("x.csv")
+    assert (some.returncode, len(ids(place))) == (0, 3000) and "bad lines: 1; " in some.stderr
+    (aside,) = place.glob("*.bad.ndjson")
+    assert json.loads(aside.read_text())["line"] == 3002
+    Path("y.csv").write_text("id,v\na,too,many\nb,too,many\n")
+    assert load("y.csv", "--table", "x").returncode == 1
+
+
 def test_a_second_file_gets_a_table_or_goes_into_one(place: Path) -> None:
     assert load("x.csv").returncode == 0
     os.chmod("bookkeeper.toml", 0o640)

@@ -122,7 +122,7 @@ def test_a_column_that_one_line_makes_text_names_that_line(tmp_path: Path) -> No
 def test_lines_that_are_no_records_are_passed_over_and_counted(tmp_path: Path) -> None:
     found = of(tmp_path, b"a,b\n1,2\n1,2,3\n\xff,1\n3,4\n")
     assert types(found) == {"a": "long", "b": "long"} and found.sample.lines == 2
-    assert "2 lines of" in found.notes[0] and "first line 3: 3 fields, the header has 2" in found.notes[0]
+    assert "no records: 2, first" in found.notes[0] and "line 3: 3 fields, the header has 2" in found.notes[0]
 
 
 def test_a_column_without_a_name_is_left_out_and_the_load_passes_over_it(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_lines_that_writer_lines_takes_for_bad_are_counted_and_say_what_is_wrong
     del lines[1]
     found = of(tmp_path, "\n".join(lines), "x.ndjson")
     assert types(found) == {"a": "long", "b": "struct<3: c: optional long>"}
-    assert f"2 lines of {tmp_path}/x.ndjson are no rows, first line 1: 'a' is given twice" in found.notes[0]
+    assert f"lines of {tmp_path}/x.ndjson that are no rows: 2, first line 1: 'a' is given twice" in found.notes[0]
     parse = ndjson_parser(found.schema)
     for line in lines[:2]:
         with pytest.raises(BadLine, match="is given twice"):

@@ -130,7 +130,7 @@ def test_lines_reads_stdin(local: Desk, tmp_path: Path) -> None:
     lines = "".join(_line(f"k{number}") for number in range(3)) + "bad\n"
     done = _process("lines", "--folder", _folder(local), "--name", "in", input=lines, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.endswith("1 bad lines are in in.bad.ndjson, each with its reason\n")
+    assert done.stderr.endswith("bad lines: 1; in.bad.ndjson has each with its reason\n")
     assert local.keys() == ["k0", "k1", "k2"]
     assert json.loads((tmp_path / "in.bad.ndjson").read_text())["text"] == "bad"
 
@@ -143,7 +143,7 @@ def test_lines_of_which_none_is_a_row_end_with_exit_code_1_and_say_why(local: De
     done = _writer("lines", "--folder", _folder(local), "--name", "in", *given, input=lines, cwd=tmp_path)
 
     assert done.exit_code == 1
-    assert "error: none of 2 lines is a row of this table" in done.stderr
+    assert "error: no line is a row of this table; bad lines: 2" in done.stderr
     assert "hint: in.bad.ndjson has the reason for each" in done.stderr
     assert local.txlogs() == []
 
@@ -201,7 +201,7 @@ def test_lines_ends_with_exit_code_1_after_too_many_bad_lines(local: Desk, tmp_p
     lines = ["lines", "--folder", _folder(local), "--name", "in", "--quiet", "a.ndjson", "--max-bad"]
     done = _writer(*lines, "0", cwd=tmp_path)
     assert done.exit_code == 1
-    assert "error: 1 lines are no rows of this table, 0 may be" in done.stderr
+    assert "error: lines that are no rows of this table: 1; --max-bad allows 0" in done.stderr
     assert local.txlogs() == []
     assert _writer(*lines, "1", cwd=tmp_path).exit_code == 0
     assert local.keys() == ["a"]

@@ -332,7 +332,7 @@ def test_a_number_in_json_gets_one_type_and_none_where_no_column_takes_it(
     (tmp_path / "x.ndjson").write_bytes(ndjson("1") + ndjson(text))
     found = infer(str(tmp_path / "x.ndjson"))
     assert str(found.schema.find_field("v").field_type) == "long"
-    assert "1 lines of" in found.notes[0] and "line 2: no type takes" in found.notes[0]
+    assert "no rows: 1, first" in found.notes[0] and "line 2: no type takes" in found.notes[0]
     assert requests_for([{"v": decode(text.encode())}], (), type_of_json, False) == []
 
 

@@ -282,7 +282,7 @@ class Loader:
     def _check_bad_lines(self) -> None:
         if self._most_bad is not None and self.bad_lines.count > self._most_bad:
             raise NotPossible(
-                f"{self.bad_lines.count} lines are no rows of this table, {self._most_bad} may be",
+                f"lines that are no rows of this table: {self.bad_lines.count}; --max-bad allows {self._most_bad}",
                 hint=f"{self.bad_lines.path} has the reason for each. {self.published} rows are published; "
                 "with a greater --max-bad and the same --name it continues behind them.",
             )

@@ -82,7 +82,8 @@ def read_csv(path: str, delimiter: str, nulls: Sequence[str]) -> Sample:
         )
     if bad:
         sample.notes.append(
-            f"{bad} lines of {path} are no records, first {first_bad}; `writer lines` puts them with the bad lines."
+            f"lines of {path} that are no records: {bad}, first {first_bad}; `writer lines` puts them with the bad "
+            "lines."
         )
     return sample
 
@@ -221,8 +222,8 @@ class _Objects:
         sample = Sample(root.fields, root.values, number < _MOST_JSON_LINES and seen < _MOST_JSON_BYTES)
         if line:
             sample.notes.append(
-                f"{len(self._bad)} lines of {self._path} are no rows, first {first}; `writer lines` puts them with the "
-                "bad lines."
+                f"lines of {self._path} that are no rows: {len(self._bad)}, first {first}; `writer lines` puts them "
+                "with the bad lines."
             )
         return sample
 
