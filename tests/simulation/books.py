@@ -19,6 +19,7 @@ from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.serve.open import open_lease
+from bookkeeper.tick.inbox import Inbox
 from bookkeeper.tick.result import TickResult
 from bookkeeper.tick.tick import Bookkeeper
 from tests.simulation.hints import Queue
@@ -90,14 +91,15 @@ class Books:
             self.folds[name] = act
             return True
 
-        folder, how = Folder(self.store(self.folder_url)), dict[str, Any]()
+        folder, discovery = Folder(self.store(self.folder_url)), None
         clock = CommitClock(self.scheduler.clock, self.settings.name, folder)
         ledger = Ledger(self.catalog, IDENTIFIER, clock, self.store)
-        if self.traits.leases:
-            how["lease"] = open_lease(DAEMONS[name], self.settings, folder)
+        lease = open_lease(DAEMONS[name], self.settings, folder) if self.traits.leases else None
         if self.traits.discover != LIST:
-            how["discovery"] = Probe() if self.traits.discover == PROBE else self.queue.discovery()
-        made = self.books[name] = Bookkeeper(self.settings, folder, ledger, store=self.store, folds=spawn, **how)
+            discovery = Probe() if self.traits.discover == PROBE else self.queue.discovery()
+        inbox = Inbox(self.settings, folder, ledger, discovery)
+        made = Bookkeeper(self.settings, folder, ledger, store=self.store, lease=lease, inbox=inbox, folds=spawn)
+        self.books[name] = made
         return made
 
     def _forget(self, name: str) -> None:
@@ -105,7 +107,7 @@ class Books:
         self.slots.pop(name, None)
         self.folds.pop(name, None)
         if (book := self.books.pop(name, None)) is not None:
-            book.inbox.pending_index.discovery.close()
+            book.inbox.discovery.close()
         for threads in (self.renewals, self.receivers):
             threads.of[name].forget()
         self.scheduler.kill(f"{prefix}{name}" for prefix in self._threads_of(name))
