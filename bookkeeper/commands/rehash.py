@@ -71,9 +71,9 @@ def _moved(marks: Marks, names: Sequence[str], offsets: Mapping[str, Offsets], p
     """
     Each slot with offsets gets the mark of the newest run of all: on a keyed table its next run comes behind that one.
     """
-    runs = {key: mark for writer in names for key, mark in marks.writer(writer).incarnations.items()}
-    newest = {key: runs[key] for key in [max(runs)]} if runs else {}
     left = marks.forgotten(names, now_ms)
+    runs = {key: mark for writer in names for key, mark in left.writer(writer).incarnations.items()}
+    newest = {key: runs[key] for key in [max(runs)]} if runs else {}
     writers = dict(left.writers)
     for slot, reached in offsets.items():
         incarnations = newest | {**left.writer(slot).incarnations}

@@ -99,12 +99,6 @@ class Slot:
         self.waiting |= given
         self.lacks_offsets = not given and (rows or self.lacks_offsets)
 
-    def check_publish(self, rows: int) -> None:
-        """Raises NotPossible where rows lack their offsets: a source would bring them again."""
-        if self.lacks_offsets and rows:
-            hint = "publish(offsets=...) says what the channels have reached with them."
-            raise NotPossible("the rows written last came without an offset", hint=hint)
-
     def position(self, name: TxlogName, given: bytes | None, card: Card) -> bytes | None:
         """
         The position of this txlog: of a slot its own name, which no other txlog of any run has.
