@@ -405,18 +405,19 @@ def test_behind_the_bookkeeper_it_reads_no_further(topics: Topics, tmp_path: Pat
     topics.make("slow")
     table = queue(tmp_path, roll_after=timedelta(milliseconds=100), pending_limit=1)
     copy = Copy(topics, table, "slow")
+    copy.patience = timedelta(0)
     with beside(copy):
         topics.numbers("slow", 0, 5)
         until(lambda: copy.shared is not None and any(it.rows == 5 for it in copy.shared.figures.values()))
         topics.numbers("slow", 5, 10)
         until(lambda: any(it.waiting for it in copy.shared.figures.values()))
         topics.numbers("slow", 10, 15)
-        until(lambda: any(it.waited > 0.3 for it in copy.shared.figures.values()))
+        topics.numbers("slow", 15, 20)
         held = max(it.unpublished for it in copy.shared.figures.values())
-        until(lambda: table.tick() and len(table.table().scan().to_arrow()) == 15)
+        until(lambda: table.tick() and len(table.table().scan().to_arrow()) == 20)
 
     assert held == 5
-    assert copy.rows() == numbers("slow", range(15))
+    assert copy.rows() == numbers("slow", range(20))
 
 
 def test_changes_of_a_database_make_a_keyed_table_what_the_database_is(topics: Topics, tmp_path: Path) -> None:
