@@ -6,16 +6,19 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from bookkeeper.errors import NotPossible
+from bookkeeper.errors import NotPossible, SchemaRefused
 from bookkeeper.leases.lease import NoLease
 from tests.kafka.topics import Copy, Topics, queue
 from tests.support.keyed_rows import state
+from writers import Writer
 from writers.kafka import source
 from writers.kafka.places import Partition
 from writers.loader.formats import Format
@@ -365,6 +368,31 @@ def _lose_files_of(table: object, channel: str) -> None:
         if any(name.endswith(channel) for name in item.offsets):
             for file in item.entries:
                 Path(file.data_file.path.removeprefix("file://")).unlink(missing_ok=True)
+
+
+def test_rows_that_the_writer_refuses_stop_their_partition_alone(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Writer.write
+
+    def refuse(self: Writer, rows: pa.Table, **more: Any) -> None:
+        if 1 in rows["partition"].to_pylist():
+            raise SchemaRefused("no such rows")
+        write(self, rows, **more)
+
+    monkeypatch.setattr(Writer, "write", refuse)
+    topics.make("refused", 3)
+    for number in range(3):
+        topics.numbers("refused", 0, 5, number)
+    table = queue(tmp_path, roll_after=timedelta(seconds=1))
+    copy = Copy(topics, table, "refused")
+
+    with beside(copy, slots=1):
+        until(lambda: table.tick() and len(table.table().scan().to_arrow()) == 10)
+
+    assert copy.shared is not None
+    assert copy.shared.stopped == {Partition("refused", 1): "its rows are refused: no such rows. Mend the table."}
+    assert copy.rows() == numbers("refused", range(5), [], range(5))
 
 
 def test_the_broker_stands_still_and_goes_on(

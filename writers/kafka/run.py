@@ -105,6 +105,8 @@ class Run:
         self._handling, self._clock, self._wait = handling, clock, wait
         self.cursors = {cursor.partition: cursor for cursor in cursors}
         self._moved = {cursor.channel: cursor.text for cursor in fresh}
+        #: topics of rows that are not published, also of partitions that have stopped since
+        self._touched = dict[str, Topic]()
         self._card, self._reader = writer.card, handling.reader(writer)
         self._most, self._waits, self._bytes = FIRST_MESSAGES, False, 0
         self._rolled_at: datetime | None = None
@@ -179,6 +181,7 @@ class Run:
             stopped = result.stopped.get(cursor.partition)
             cursor.move(message.offset() + 1 if stopped is None else stopped, message.leader_epoch())
             self._moved[cursor.channel] = cursor.text
+            self._touched[cursor.topic.name] = cursor.topic
         if result.tables:
             rows = pa.concat_tables(result.tables)
             if self._handling.changes:
@@ -275,12 +278,12 @@ class Run:
         name = self._writer.publish(offsets=self._moved)
         self._moved = {}
         if name is not None:
-            self._settled, self._count, self._bytes = False, self._count + 1, 0
+            self._settled, self._count, self._bytes, self._touched = False, self._count + 1, 0, {}
             self._monitor.published(name, chained=True)
 
     def _check_topics(self) -> None:
         """Raises TopicChanged where what was read may be of another topic than its channel says."""
-        known = {cursor.topic.name: cursor.topic for cursor in self.cursors.values()}
+        known = self._touched | {cursor.topic.name: cursor.topic for cursor in self.cursors.values()}
         found = self._cluster.topics([*known]) if known else {}
         for name, topic in known.items():
             now = found.get(name)

@@ -8,11 +8,22 @@ then tried anew now and then, alone; the others go on.
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.errors import BookkeeperError, Fenced, Halt, PositionTaken, Retry, UnknownOutcome
+from bookkeeper.errors import (
+    Backpressure,
+    BookkeeperError,
+    Fenced,
+    Halt,
+    PositionTaken,
+    Retry,
+    SchemaRefused,
+    StorageUnavailable,
+    UnknownOutcome,
+)
 from bookkeeper.leases.lease import Lease
 from writers.kafka.client import SlotConsumer
 from writers.kafka.places import Chains, Partition, Place, Topic, slot_name
@@ -57,12 +68,13 @@ class SlotLoop:
                     if self._turn(lease):
                         return
                     pause = _FIRST_PAUSE
-                except (Fenced, Halt, Retry, UnknownOutcome, TopicChanged) as exc:
+                except (Backpressure, Fenced, Halt, Retry, UnknownOutcome, TopicChanged) as exc:
                     self._report(exc)
                     self._shared.wait(pause.total_seconds())
                     pause = min(pause * 2, _LONGEST_PAUSE)
         finally:
-            lease.release()
+            with suppress(StorageUnavailable):  # then it ends by itself
+                lease.release()
 
     def _is_others(self, began: datetime) -> bool:
         """With `until_end`: whether another instance reads the slot; the lease of a dead one would be free by now."""
@@ -96,6 +108,9 @@ class SlotLoop:
             except Fenced as exc:
                 self._suspect(exc, chosen_now)
                 raise
+            except SchemaRefused as exc:
+                self._refused(exc, chosen_now)
+                return False
             finally:
                 opened.close()
 
@@ -134,6 +149,15 @@ class SlotLoop:
         self._suspects = [item for item in self._suspects if item != partition]
         facts = {"action": "hold", "writer": self._name, "partition": str(partition), "cause": str(exc)}
         log.error("partition left alone for a while: its rows are rejected", extra={**facts, "for": str(hold)})
+
+    def _refused(self, exc: SchemaRefused, read: set[Partition]) -> None:
+        """The writer takes rows of a partition not at all."""
+        if len(read) > 1:
+            self._suspects = sorted(read)
+            return
+        (partition,) = read
+        self._suspects = [item for item in self._suspects if item != partition]
+        self._shared.stop(self._name, partition, f"its rows are refused: {exc}", exc.hint or "Mend the table.")
 
     def _is_hold_over(self) -> bool:
         now = self._shared.clock()
