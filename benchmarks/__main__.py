@@ -33,6 +33,7 @@ ALL = (
     "upsert_load",
     "upserts",
     "spark_sinks",
+    "kafka_source",
 )
 
 

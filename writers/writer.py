@@ -164,6 +164,14 @@ class Writer:
         """
         return self._slot.committed(self.card.table_uuid)
 
+    @one_at_a_time
+    def look(self) -> None:
+        """
+        Looks, at most once a second, for what became of this run's txlogs. Raises Fenced where one with a position or
+        offsets was rejected, StorageUnavailable.
+        """
+        self._monitor.look()
+
     @property
     def former_names(self) -> Mapping[str, int]:
         """Names that columns had while this run was going on, with their field ids: rows may still use them."""

@@ -11,6 +11,16 @@ from benchmarks import publish
 
 ROOT = Path(__file__).parents[2]
 ROWS = {
+    "kafka_source": {
+        "kafka-source": [
+            "JSON",
+            "the client alone",
+            "JSON, one bad message",
+            "JSON, many partitions",
+            "raw",
+            "Debezium",
+        ]
+    },
     "upserts": {"upserts": ["one txlog", "as many txlogs", "Java, RowDeltas"]},
     "spark_sinks": {
         "spark-queries": ["Iceberg's sink", "txlogs"],

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyiceberg.schema import Schema
@@ -15,10 +17,11 @@ from pyiceberg.types import LongType, NestedField, StringType
 from bookkeeper.contract import txlog
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.errors import NotPossible
+from bookkeeper.errors import NotPossible, SchemaRefused
 from bookkeeper.leases.lease import NoLease
 from tests.kafka.topics import Copy, Topics, queue
 from tests.support.keyed_rows import state
+from writers import Writer
 from writers.kafka import source
 from writers.kafka.places import Partition
 from writers.loader.formats import Format
@@ -370,6 +373,31 @@ def _lose_files_of(monkeypatch: pytest.MonkeyPatch, channel: str) -> None:
     monkeypatch.setattr(Folder, "publish", publish)
 
 
+def test_rows_that_the_writer_refuses_stop_their_partition_alone(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Writer.write
+
+    def refuse(self: Writer, rows: pa.Table, **more: Any) -> None:
+        if 1 in rows["partition"].to_pylist():
+            raise SchemaRefused("no such rows")
+        write(self, rows, **more)
+
+    monkeypatch.setattr(Writer, "write", refuse)
+    topics.make("refused", 3)
+    for number in range(3):
+        topics.numbers("refused", 0, 5, number)
+    table = queue(tmp_path, roll_after=timedelta(seconds=1))
+    copy = Copy(topics, table, "refused")
+
+    with beside(copy, slots=1):
+        until(lambda: table.tick() and len(table.table().scan().to_arrow()) == 10)
+
+    assert copy.shared is not None
+    assert copy.shared.stopped == {Partition("refused", 1): "its rows are refused: no such rows. Mend the table."}
+    assert copy.rows() == numbers("refused", range(5), [], range(5))
+
+
 def test_the_broker_stands_still_and_goes_on(
     topics: Topics, broker: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,18 +436,19 @@ def test_behind_the_bookkeeper_it_reads_no_further(topics: Topics, tmp_path: Pat
     topics.make("slow")
     table = queue(tmp_path, roll_after=timedelta(milliseconds=100), pending_limit=1)
     copy = Copy(topics, table, "slow")
+    copy.patience = timedelta(0)
     with beside(copy):
         topics.numbers("slow", 0, 5)
         until(lambda: copy.shared is not None and any(it.rows == 5 for it in copy.shared.figures.values()))
         topics.numbers("slow", 5, 10)
         until(lambda: any(it.waiting for it in copy.shared.figures.values()))
         topics.numbers("slow", 10, 15)
-        until(lambda: any(it.waited > 0.3 for it in copy.shared.figures.values()))
+        topics.numbers("slow", 15, 20)
         held = max(it.unpublished for it in copy.shared.figures.values())
-        until(lambda: table.tick() and len(table.table().scan().to_arrow()) == 15)
+        until(lambda: table.tick() and len(table.table().scan().to_arrow()) == 20)
 
     assert held == 5
-    assert copy.rows() == numbers("slow", range(15))
+    assert copy.rows() == numbers("slow", range(20))
 
 
 def test_changes_of_a_database_make_a_keyed_table_what_the_database_is(topics: Topics, tmp_path: Path) -> None:

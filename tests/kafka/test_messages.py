@@ -121,13 +121,15 @@ def test_a_partition_stops_before_its_bad_message_and_the_others_go_on() -> None
         (b"", b'{"n": 1}\n{"n": 2}'),
     ],
 )
-def test_what_is_one_message_is_one_row_whatever_its_neighbour_holds(pair: tuple[bytes, bytes]) -> None:
-    values = [*GOOD[:30], *pair, *GOOD[:30]]
+@pytest.mark.parametrize("behind", [0, 30])
+def test_what_is_one_message_is_one_row_whatever_its_neighbour_holds(pair: tuple[bytes, bytes], behind: int) -> None:
+    values = [*GOOD[:30], *pair, *GOOD[:behind]]
 
     found = read(values, skips=10)
 
-    each = [row for at, value in enumerate(values) for row in rows(read([value], skips=1)) if row.update(at=at) is None]
-    assert rows(found) == each
+    alone = [read([value], skips=1) for value in values]
+    assert [row["n"] for row in rows(found)] == [row["n"] for one in alone for row in rows(one)]
+    assert [bad.offset for bad in found.bad] == [at for at, one in enumerate(alone) if one.bad]
 
 
 PIECES = st.one_of(

@@ -21,7 +21,7 @@ from writers.kafka.slot_loop import read_slot
 from writers.kafka.source import Shared, Wanted
 from writers.kafka.source import run as copy_topics
 from writers.loader.formats import Format
-from writers.timing import pause
+from writers.timing import PATIENCE, pause
 
 SCHEMA = Schema(
     NestedField(1, "n", LongType(), required=True),
@@ -89,6 +89,7 @@ class Copy:
         self.topics, self.queue, self.names, self.name = topics, queue, names, name
         self.folder = queue.made.folder
         self.shared: Shared | None = None
+        self.patience = PATIENCE
 
     def run(
         self, begin: str = "earliest", go_on: Sequence[str] = (), stopping: Any = lambda: False, **more: Any
@@ -105,7 +106,7 @@ class Copy:
             wanted,
             Cluster(self.topics.brokers, {}, self.name),
             lambda: Folder(open_store(self.folder)),
-            lambda folder, slot: Writer.open(folder, slot, wait=wait),
+            lambda folder, slot: Writer.open(folder, slot, wait=wait, patience=self.patience),
             self.queue.now,
             wait,
             stopping,

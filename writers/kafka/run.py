@@ -13,16 +13,13 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Backpressure, BookkeeperError, SourceUnavailable, StorageUnavailable
 from writers.kafka.client import OFFSET_LOST, PARTITION_EOF, Cluster, SlotConsumer
 from writers.kafka.messages import Converted, Message, MessageReader, Outdated, converted
 from writers.kafka.places import Partition, Place, Topic, next_of
 from writers.kafka.start import Start
 from writers.loader.change_lines import split_deleted
-from writers.metrics import WriterMetrics
-from writers.publish.pending_monitor import PendingMonitor
-from writers.timing import Clock, Wait, at_once
+from writers.timing import Clock, Wait
 from writers.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -93,7 +90,6 @@ class Run:
         cluster: Cluster,
         consumer: SlotConsumer,
         writer: Writer,
-        folder: Folder,
         cursors: Sequence[Cursor],
         fresh: Sequence[Cursor],
         handling: Handling,
@@ -105,13 +101,14 @@ class Run:
         self._handling, self._clock, self._wait = handling, clock, wait
         self.cursors = {cursor.partition: cursor for cursor in cursors}
         self._moved = {cursor.channel: cursor.text for cursor in fresh}
+        #: topics of rows that are not published, also of partitions that have stopped since
+        self._touched = dict[str, Topic]()
         self._card, self._reader = writer.card, handling.reader(writer)
         self._most, self._waits, self._bytes = FIRST_MESSAGES, False, 0
         self._rolled_at: datetime | None = None
         self._looked_at = clock()
         #: whether all that this run has published is committed
         self._settled, self._count = True, 0
-        self._monitor = PendingMonitor(folder, clock, wait, at_once, WriterMetrics(writer.name))
         consumer.assign({item.partition: (item.place.next, item.place.epoch) for item in cursors})
 
     @property
@@ -179,6 +176,7 @@ class Run:
             stopped = result.stopped.get(cursor.partition)
             cursor.move(message.offset() + 1 if stopped is None else stopped, message.leader_epoch())
             self._moved[cursor.channel] = cursor.text
+            self._touched[cursor.topic.name] = cursor.topic
         if result.tables:
             rows = pa.concat_tables(result.tables)
             if self._handling.changes:
@@ -275,12 +273,11 @@ class Run:
         name = self._writer.publish(offsets=self._moved)
         self._moved = {}
         if name is not None:
-            self._settled, self._count, self._bytes = False, self._count + 1, 0
-            self._monitor.published(name, chained=True)
+            self._settled, self._count, self._bytes, self._touched = False, self._count + 1, 0, {}
 
     def _check_topics(self) -> None:
         """Raises TopicChanged where what was read may be of another topic than its channel says."""
-        known = {cursor.topic.name: cursor.topic for cursor in self.cursors.values()}
+        known = self._touched | {cursor.topic.name: cursor.topic for cursor in self.cursors.values()}
         found = self._cluster.topics([*known]) if known else {}
         for name, topic in known.items():
             now = found.get(name)
@@ -300,7 +297,7 @@ class Run:
         }
         try:
             if not self._settled:
-                self._monitor.look()
+                self._writer.look()
                 self._tell_kafka()
         except StorageUnavailable as exc:
             log.warning("not looked", extra={"action": "look", "writer": self._writer.name, "cause": str(exc)})

@@ -8,12 +8,22 @@ then tried anew now and then, alone; the others go on.
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 
 from bookkeeper.contract.offsets import slot_name
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.errors import BookkeeperError, Fenced, Halt, Retry, UnknownOutcome
+from bookkeeper.errors import (
+    Backpressure,
+    BookkeeperError,
+    Fenced,
+    Halt,
+    Retry,
+    SchemaRefused,
+    StorageUnavailable,
+    UnknownOutcome,
+)
 from bookkeeper.leases.lease import Lease
 from writers.kafka.client import SlotConsumer
 from writers.kafka.places import Chains, Partition, Place, Topic
@@ -54,12 +64,13 @@ class SlotLoop:
                     if self._turn(lease):
                         return
                     pause = _FIRST_PAUSE
-                except (Fenced, Halt, Retry, UnknownOutcome, TopicChanged) as exc:
+                except (Backpressure, Fenced, Halt, Retry, UnknownOutcome, TopicChanged) as exc:
                     self._report(exc)
                     self._shared.wait(pause.total_seconds())
                     pause = min(pause * 2, _LONGEST_PAUSE)
         finally:
-            lease.release()
+            with suppress(StorageUnavailable):  # then it ends by itself
+                lease.release()
 
     def _is_others(self, began: datetime) -> bool:
         """With `until_end`: whether another instance reads the slot; the lease of a dead one would be free by now."""
@@ -92,6 +103,9 @@ class SlotLoop:
                 self._suspects.fenced(exc)
                 self._report_resting(own, exc)
                 raise
+            except SchemaRefused as exc:
+                self._refused(exc, own, group)
+                return False
             finally:
                 opened.close()
 
@@ -122,6 +136,14 @@ class SlotLoop:
             facts = {"action": "rest", "writer": self._name, "partition": str(own[channel]), "cause": str(exc)}
             log.error("partition rests: its rows are rejected", extra=facts)
 
+    def _refused(self, exc: SchemaRefused, own: Mapping[str, Partition], group: Sequence[str]) -> None:
+        """The writer takes none of the rows of a partition."""
+        if len(group) > 1:
+            self._suspects.add(group)
+            return
+        self._suspects.clear(group[0])
+        self._shared.stop(self._name, own[group[0]], f"its rows are refused: {exc}", exc.hint or "Mend the table.")
+
     def _stop_resting(self, own: Mapping[str, Partition]) -> bool:
         """With `until_end`: partitions that rest then have stopped, and all is read."""
         if not self._shared.wanted.until_end:
@@ -148,7 +170,7 @@ class SlotLoop:
                 partial(shared.full, self._name),
                 shared.ahead(),
             )
-            return Run(shared.cluster, consumer, writer, folder, cursors, fresh, handling, shared.clock, shared.wait)
+            return Run(shared.cluster, consumer, writer, cursors, fresh, handling, shared.clock, shared.wait)
         except BaseException:
             consumer.close()
             raise

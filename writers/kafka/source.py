@@ -91,6 +91,9 @@ class Shared:
                 self._asked_at = now
                 try:
                     self._topics = self.cluster.topics(self.wanted.topics)
+                    for name in self.wanted.topics:
+                        if name not in self._topics:
+                            log.error("topic is not there", extra={"action": "look", "topic": name})
                 except SourceUnavailable as exc:
                     if fresh:
                         raise
@@ -126,10 +129,11 @@ class Shared:
         return max(0, self.wanted.most_bad - sum([*self.skipped.values()]))
 
     def full(self, slot: str, size: int) -> bool:
-        """Whether the rows of all slots, of this one `size` bytes, are too much, and this slot has the most."""
+        """Whether the rows of all slots, of this one `size` bytes, are too much; first of the largest."""
         self.waiting[slot] = size
         every = [*self.waiting.values()]
-        return size > 0 and sum(every) > self.wanted.memory // 2 and size == max(every)
+        most = self.wanted.memory // (2 if size == max(every) else 1)
+        return size > 0 and sum(every) > most
 
     def ahead(self) -> int:
         """Bytes that one slot may have of messages: as many again are read ahead."""

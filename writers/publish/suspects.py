@@ -44,10 +44,15 @@ class Suspects:
         """
         if error.rejected in _OF_RUNS:
             return
-        for channel in error.channels:
-            suspect = self._known.setdefault(channel, _Suspect())
-            if len(error.channels) == 1:
-                suspect.until, suspect.rest = self._clock() + suspect.rest, min(2 * suspect.rest, MOST_REST)
+        self.add(error.channels)
+        if len(error.channels) == 1:
+            (suspect,) = (self._known[channel] for channel in error.channels)
+            suspect.until, suspect.rest = self._clock() + suspect.rest, min(2 * suspect.rest, MOST_REST)
+
+    def add(self, channels: Iterable[str]) -> None:
+        """Each of these is published alone from now on."""
+        for channel in channels:
+            self._known.setdefault(channel, _Suspect())
 
     def groups(self, channels: Iterable[str], committed: Offsets) -> list[list[str]]:
         """
