@@ -33,8 +33,8 @@ def slot_of(source: str, channel: str, slots: int) -> str:
     The slot that reads this channel of a source with so many slots: CRC-32 of its characters, or of those before a last
     `/NUMBER`, to which that number is added. So neighbours, such as the partitions of a topic, are in different slots.
     """
-    prefix, _, number = channel.rpartition("/")
-    if not number.isdigit():
+    prefix, slash, number = channel.rpartition("/")
+    if not (slash and number.isdigit()):
         prefix, number = channel, "0"
     return slot_name(source, (zlib.crc32(prefix.encode()) + int(number)) % slots)
 

@@ -394,7 +394,8 @@ def test_rows_that_the_writer_refuses_stop_their_partition_alone(
         until(lambda: table.tick() and len(table.table().scan().to_arrow()) == 10)
 
     assert copy.shared is not None
-    assert copy.shared.stopped == {Partition("refused", 1): ("copy-00", "its rows are refused: no such rows. Mend the table.")}
+    why = "its rows are refused: no such rows. Mend the table."
+    assert copy.shared.stopped == {Partition("refused", 1): ("copy-00", why)}
     assert copy.rows() == numbers("refused", range(5), [], range(5))
 
 
