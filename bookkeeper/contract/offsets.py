@@ -31,11 +31,10 @@ _ALLOWED = "printable ASCII characters without blank, quote and backslash"
 def slot_of(source: str, channel: str, slots: int) -> str:
     """
     The slot that reads this channel of a source with so many slots: CRC-32 of its characters, or of those before a last
-    `/NUMBER`, to which that number is added. So neighbours, such as the partitions of a topic, are in different slots.
+    `/NUMBER` (1 to 18 digits), to which that number is added. So neighbours, such as the partitions of a topic, are in different slots.
     """
-    prefix, slash, number = channel.rpartition("/")
-    if not (slash and number.isdigit()):
-        prefix, number = channel, "0"
+    numbered = re.fullmatch("(.*)/([0-9]{1,18})", channel)
+    prefix, number = numbered.groups() if numbered else (channel, "0")
     return slot_name(source, (zlib.crc32(prefix.encode()) + int(number)) % slots)
 
 

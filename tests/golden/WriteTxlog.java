@@ -10,6 +10,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.zip.CRC32;
 import org.apache.iceberg.DataFile;
@@ -81,9 +83,12 @@ public class WriteTxlog {
 
   /** The slot that reads a channel, of a source with so many slots. */
   static String slotOf(String source, String channel, int slots) {
+    Matcher numbered = Pattern.compile("(.*)/([0-9]{1,18})").matcher(channel);
+    boolean isNumbered = numbered.matches();
     CRC32 crc = new CRC32();
-    crc.update(channel.getBytes(StandardCharsets.US_ASCII));
-    return String.format("%s-%02d", source, crc.getValue() % slots);
+    crc.update((isNumbered ? numbered.group(1) : channel).getBytes(StandardCharsets.US_ASCII));
+    long number = isNumbered ? Long.parseLong(numbered.group(2)) : 0;
+    return String.format("%s-%02d", source, (crc.getValue() + number) % slots);
   }
   // [end]
 

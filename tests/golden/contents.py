@@ -282,7 +282,7 @@ OTHERS: dict[str, TxlogName] = {
     "pyiceberg": TxlogName("ingest-7", RUN, 6),
     "java": TxlogName("java-1", RUN, 7),
     "java-steps": TxlogName("java-1", RUN, 8),
-    "java-offsets": TxlogName("orders-02", RUN, 9),
+    "java-offsets": TxlogName("orders-14", RUN, 9),
 }
 NAMES = {**{key: content.envelope.name for key, content in OURS.items()}, **OTHERS}
 
