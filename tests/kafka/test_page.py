@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, NestedField, StringType
 
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config import load
 from bookkeeper.config.settings import Settings
+from tests.cli.commands import commands, examples, words
 from tests.docs import shell
 from tests.docs.blocks import blocks
-from tests.kafka.topics import Topics
+from tests.kafka.topics import Topics, queue
 from tests.packaging.project import ROOT
 from tests.stores.queues import PROGRAMS
 from tests.support.logs import logging_put_back
@@ -41,8 +44,8 @@ def test_its_commands_copy_a_topic(topics: Topics, tmp_path: Path, monkeypatch: 
     topics.make("orders", 3)
     topics.send("orders", [{"id": n, "at": "2026-01-31T12:00:00Z", "price": n / 4} for n in range(50)], partition=2)
 
-    for words in shell.commands(COMMANDS.replace("kafka:9092", topics.brokers)):
-        run([*words, "--until-end"] if words[:2] == ["writer", "kafka"] else [*words])
+    for line in shell.commands(COMMANDS.replace("kafka:9092", topics.brokers)):
+        run([*line, "--until-end"] if line[:2] == ["writer", "kafka"] else [*line])
     run(["bookkeeper", "once", "--table", "orders"])
 
     found = open_catalog(settings(tmp_path).catalog).load_table("shop.orders").scan().to_arrow()
@@ -57,3 +60,20 @@ def test_it_names_every_part_of_a_message_and_only_places_to_go_on_that_there_ar
     assert all(f"`{part}`" in text for part in PARTS)
     given = re.findall(r"`--go-on (\S+)`", text)
     assert len(given) == 3 and all(start.go_on(one).topic == "orders" for one in given)
+
+
+@pytest.mark.parametrize("example", examples(dict(commands())["writer", "kafka"]))
+def test_each_example_of_its_help_runs(example: str, topics: Topics, tmp_path: Path) -> None:
+    table = queue(tmp_path, Schema(NestedField(1, "key", StringType()), NestedField(2, "value", BinaryType())))
+    given = words(example)
+    topic = given[given.index("--topic") + 1]
+    topics.make(f"help-{topic}")
+    topics.send(f"help-{topic}", [{"key": "a", "value": "b"}] * 20)
+    given[given.index("--folder") + 1] = table.made.folder
+    given[given.index("--brokers") + 1] = topics.brokers
+    given[given.index("--topic") + 1] = f"help-{topic}"
+
+    run([*given, *([] if "--until-end" in given else ["--until-end"])])
+    table.tick()
+
+    assert len(table.table().scan().to_arrow()) == 20

@@ -1,10 +1,13 @@
 """What the txlogs of slots say of partitions, and what follows from it for the next run."""
 
+from pathlib import Path
+
 import pytest
 
 from bookkeeper.contract import offsets
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from writers.kafka import start
+from writers.kafka.client import Cluster, properties_in
 from writers.kafka.command import wanted_of
 from writers.kafka.places import Chains, Place, Topic, tag
 
@@ -97,3 +100,18 @@ def test_options_that_say_nothing_are_refused(given: dict[str, object]) -> None:
 
     with pytest.raises(ConfigInvalid):
         wanted_of("copy", {**usual, **given})
+
+
+def test_settings_of_the_client_are_read_from_a_file_and_never_said(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("# SASL\n\nsasl.username = me\nsasl.password=a=b#c\n")
+    assert properties_in(path) == {"sasl.username": "me", "sasl.password": "a=b#c"}
+
+    for line in ("isolation.level=read_uncommitted", "group.id=x", "secret-without-a-sign"):
+        path.write_text(f"sasl.password=hidden\n{line}\n")
+        with pytest.raises(ConfigInvalid) as refused:
+            properties_in(path)
+        assert "hidden" not in str(refused.value) and "secret" not in str(refused.value)
+    with pytest.raises(ConfigInvalid) as refused:
+        Cluster("localhost:1", {"sasl.password": "hidden", "no.such.setting": "hidden"}, "group")
+    assert "hidden" not in str(refused.value)

@@ -45,6 +45,8 @@ FORBIDDEN = [
     ("bookkeeper/observe/http/__init__.py", "import bookkeeper.ledger", "The page shows what metrics hold"),
     ("bookkeeper/cli/__init__.py", "import bookkeeper.discover", "Only the tick and what starts it import discover"),
     ("bookkeeper/sundries.py", "", FLOORS),
+    ("writers/writer.py", "import writers.kafka.places", "A writer imports nothing of the guests"),
+    ("writers/commands.py", "import writers.kafka.places", "Only the command line imports the guest kafka"),
 ]
 
 
