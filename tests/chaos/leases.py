@@ -16,7 +16,7 @@ from bookkeeper.leases import lease
 from bookkeeper.serve.loop import TableLoop, tick_once
 from tests.chaos.processes import roles
 from tests.chaos.processes.ground import BRISK, Ground, now
-from tests.chaos.processes.party import in_fork
+from tests.chaos.processes.in_fork import in_fork
 from tests.chaos.processes.rounds import import_what_a_round_imports, served
 from tests.chaos.tally import Budget, FaultClass, Tally
 from tests.servers import scratch

@@ -40,7 +40,7 @@ class Topic:
 def rows_of(queue: Queue, records: Sequence[Record]) -> pa.Table:
     return pa.table(
         {
-            "timestamp": pa.array([queue.now()] * len(records), pa.timestamp("us", "UTC")),
+            "timestamp": pa.array([queue.clock()] * len(records), pa.timestamp("us", "UTC")),
             "key": [f"{record.offset:04}" for record in records],
             "value": [b"v"] * len(records),
         }

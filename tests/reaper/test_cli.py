@@ -4,7 +4,6 @@ The commands, as a person or a program meets them.
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -18,21 +17,11 @@ from click.testing import CliRunner, Result
 from bookkeeper.leases.lease import lease_on
 from bookkeeper.stores.open import open_store
 from reaper.cli import main
+from tests.support.configured import configured as config_of
+from tests.support.configured import program
+from tests.support.crew import Crew, Said
 from tests.support.reaper_lake import Lake
 from tests.support.watched import samples
-
-CONFIG = """
-[catalog]
-name = "lake"
-type = "sql"
-uri = "sqlite:///{root}/catalog.db"
-warehouse = "file://{root}"
-[tables.events]
-identifier = "demo.events"
-[tables.events.reaper]
-older-than = "10m"
-retain-last = 2
-"""
 
 
 def made(root: Path, ago: timedelta) -> Lake:
@@ -47,7 +36,7 @@ def made(root: Path, ago: timedelta) -> Lake:
     for path in lake.disk():
         os.utime(path.removeprefix("file://"), ((lake.now - timedelta(hours=2)).timestamp(),) * 2)
     os.utime(lake.table.metadata_location.removeprefix("file://"), (lake.now.timestamp(),) * 2)
-    (root / "bookkeeper.toml").write_text(CONFIG.format(root=root))
+    configured(lake)
     return lake
 
 
@@ -157,14 +146,13 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_run_reaps_at_once_and_ends_on_sigterm(recent: Lake) -> None:
-    command = [sys.executable, "-m", "reaper", "run", "--config", f"{recent.root}/bookkeeper.toml"]
-    command += ["--log-format", "json", "--metrics", f"{recent.root}/reaper.prom"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr
-        lines = [json.loads(process.stderr.readline()) for _ in range(2)]
-        process.send_signal(signal.SIGTERM)
-        lines += [json.loads(line) for line in process.stderr]
-    assert process.returncode == 0
+    words = program("reaper", recent.root / "bookkeeper.toml", "--metrics", f"{recent.root}/reaper.prom")
+    said = Said()
+    with Crew({"reaper": words}, recent.root) as crew:
+        crew.start("reaper", said=said)
+        lines = [said.next()[1] for _ in range(2)]
+        assert crew.stop("reaper") == 0
+    lines += [line for _, line in iter(said.next, ("reaper", {"action": "ended"}))]
     assert [line["action"] for line in lines] == ["start", "reap", "stop"]
     assert [lines[0]["message"], lines[-1]["message"]] == ["reaper started", "reaper stopped"]
     assert 'reaper_snapshots_expired_total{table="events"} 13' in (recent.root / "reaper.prom").read_text()
@@ -211,13 +199,13 @@ def small(tmp_path: Path) -> Lake:
     lake.now = datetime.now(UTC) - timedelta(hours=3)
     for _ in range(2):
         lake.append(*[lake.data_file() for _ in range(20)])
-    (tmp_path / "bookkeeper.toml").write_text(CONFIG.format(root=tmp_path))
+    configured(lake)
     return lake
 
 
-def configured(lake: Lake, text: str) -> None:
-    with open(lake.root / "bookkeeper.toml", "a") as file:
-        file.write(f"[tables.events.compaction]\n{text}\n")
+def configured(lake: Lake, **compaction: str) -> Path:
+    reaper = {"older-than": "10m", "retain-last": 2}
+    return config_of(lake, tables__events__reaper=reaper, tables__events__compaction=compaction)
 
 
 def test_the_plan_of_compaction_shows_groups_sizes_and_why_and_changes_nothing(small: Lake) -> None:
@@ -236,7 +224,7 @@ def test_the_plan_of_compaction_shows_groups_sizes_and_why_and_changes_nothing(s
 def test_a_round_rewrites_only_tables_that_want_it(small: Lake) -> None:
     [row] = answer(small, "compaction", "once")
     assert (row["engine"], row["rewrites"], (small.folder / "rewrites").exists()) == ("off", 0, False)
-    configured(small, 'engine = "own"')
+    configured(small, engine="own")
     [row] = answer(small, "compaction", "once")
     assert (row["rewrites"], row["replaced_files"], row["new_files"], row["pending"]) == (1, 40, 1, 1)
     assert row["read_bytes"] > row["written_bytes"] > 0
@@ -246,16 +234,15 @@ def test_a_round_rewrites_only_tables_that_want_it(small: Lake) -> None:
 
 
 def test_reaper_run_compacts_beside_its_runs_until_it_is_stopped(small: Lake) -> None:
-    configured(small, 'engine = "own"\nevery = "1s"')
+    configured(small, engine="own", every="1s")
     figures = small.root / "metrics.prom"
-    words = [sys.executable, "-m", "reaper", "run", "--config", f"{small.root}/bookkeeper.toml"]
-    with subprocess.Popen([*words, "--metrics", str(figures)], stderr=subprocess.PIPE, text=True) as process:
-        try:
-            for line in process.stderr or ():
-                if "rewrites published" in line:
-                    break
-        finally:
-            process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
+    said = Said()
+    with Crew(
+        {"reaper": program("reaper", small.root / "bookkeeper.toml", "--metrics", str(figures))}, small.root
+    ) as crew:
+        crew.start("reaper", said=said)
+        while "rewrites published" not in said.next()[1]["message"]:
+            pass
+        assert crew.stop("reaper", 120) == 0
     read = samples(figures.read_text())["reaper_compaction_read_bytes_total", frozenset({("table", "events")})]
     assert read > 0

@@ -95,7 +95,7 @@ def account(queue: Queue, rows: int) -> dict[str, int]:
 
 def run(root: Path, rows: int, processes: int, kills: int, driver_kills: int, seed: int) -> dict[str, int]:
     """All of it, in `root`; drivers are killed after a growing number of files."""
-    queue, killed, chance = Queue(root, SCHEMA, partition_by=()), 0, random.Random(seed)
+    queue, killed, chance = Queue(root, schema=SCHEMA, partition_by=()), 0, random.Random(seed)
     data = Path(queue.table().location().removeprefix("file://"), "data")
     numbers = [str(number) for number in (rows, processes, kills)]
     parts = -(-rows // PART_ROWS)

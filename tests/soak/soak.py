@@ -14,10 +14,10 @@ from benchmarks.support.harness import percentile
 from bookkeeper.history.registry import JOB, Registry
 from bookkeeper.history.registry import spark as query
 from tests.soak.account import Account, look, settle, work
-from tests.soak.crew import Crew
 from tests.soak.journal import txlogs
 from tests.soak.plan import COPY, QUERIES, SPARK, Ground, Plan
 from tests.soak.status import HEADS, Status, Watch, shown
+from tests.support.crew import Crew
 
 DRAIN_SECONDS = 900
 #: the load of a soak that should be shorter ends by then
@@ -43,7 +43,7 @@ class Soak:
     def __post_init__(self) -> None:
         self.rng = Random(self.plan.seed)
         self.ground = Ground.make(self.plan)
-        self.crew = Crew(self.plan.commands(), self.plan.root / "logs", nice=5 if self.plan.light else 0)
+        self.crew = Crew(self.plan.commands(), self.plan.root / "logs", nice=5 if self.plan.light else 0, grace=180)
 
     def run(self) -> bool:
         """All of it; whether the account is right."""
@@ -145,7 +145,7 @@ class Soak:
         folders = [self.ground.folder(name) for name in ("events", "state")]
         self._await("nothing is pending", lambda: not any(folder.pending() for folder in folders))
         self._stopped(COPY)
-        self._done(COPY, [*self.crew.commands[COPY], "once"])
+        self._done(COPY, [*self.plan.commands()[COPY], "once"])
         if self.plan.spark:
             self._stopped(SPARK)
             self._done(SPARK, self.plan.stream("available-now"))
@@ -162,13 +162,11 @@ class Soak:
             self.account.wrong.append(f"{role} had exit code {code} after SIGTERM")
 
     def _done(self, role: str, command: list[str]) -> None:
-        process = self.crew.start(role, command)
+        self.crew.start(role, command)
         try:
-            code = process.wait(DRAIN_SECONDS)
+            code = self.crew.wait(role, DRAIN_SECONDS)
         except subprocess.TimeoutExpired:
-            code = -9
-            self.crew.kill(role, family=True)
-        self.crew.running.pop(role, None)
+            code = self.crew.kill(role, family=True)
         if code:
             self.account.wrong.append(f"{role} could not read the rest: exit code {code}")
 

@@ -12,11 +12,11 @@ from contextlib import closing
 import pytest
 
 from tests.soak.account import WORK, Account, copied, events, files, outputs, state, work
-from tests.soak.crew import descendants, identity
 from tests.soak.independent import Independent
 from tests.soak.plan import Plan, local
 from tests.soak.soak import Soak
 from tests.soak.status import Status
+from tests.support.crew import descendants, identity
 
 
 @pytest.fixture(scope="module")

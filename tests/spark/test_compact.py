@@ -29,8 +29,7 @@ from spark_jobs.rewrite_groups import Source, operation_id, spelled
 from tests.support.compactor import live
 from tests.support.deletes import commit_deletes, equality
 from tests.support.lake import Lake as Queue
-from tests.support.lake import Writes, append_by_others
-from tests.support.races import WallClock
+from tests.support.lake import WallClock, Writes, append_by_others
 
 ID = "01a1fdf4-2b80-7001-8203-0405060708aa"
 OLD, OLDER = timedelta(hours=5), timedelta(days=1, hours=5)

@@ -22,8 +22,7 @@ from tests.servers import spark as prepared
 from tests.servers import wheels
 from tests.servers.needed import needed
 from tests.support.lake import Lake as Queue
-from tests.support.lake import Writes, live_files
-from tests.support.races import WallClock
+from tests.support.lake import WallClock, Writes, live_files
 from tests.support.spark_lake import new_lake, rows
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,8 +21,7 @@ from spark_jobs.write_stream_source import Source
 from tests.spark.conftest import new_catalog, registered
 from tests.support import spark_lake as lake_module
 from tests.support.keyed import keyed_lake
-from tests.support.lake import Lake
-from tests.support.races import WallClock
+from tests.support.lake import Lake, WallClock
 from tests.support.spark_lake import START, name_of, rows
 
 

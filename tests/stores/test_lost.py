@@ -8,8 +8,9 @@ import pytest
 from bookkeeper.catalogs.open import STORAGE
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from tests.stores.queues import Queue, new_queue
 from tests.stores.wires import ALL_OBJECTS
+from tests.support.configured import Queue, new_queue, program
+from tests.support.crew import Crew
 
 
 @pytest.fixture(params=ALL_OBJECTS)
@@ -61,15 +62,15 @@ def test_a_catalog_that_is_nothing_but_storage_gets_back_a_table_it_has_lost(tmp
 
 def test_a_folder_that_is_gone_is_not_made_again_by_anything_that_runs(queue: Queue) -> None:
     queue.generate("w1", files=1)
-    daemon = queue.start("run")
-    try:
+    with Crew({"bookkeeper": program("bookkeeper", queue.config)}, queue.config.parent) as crew:
+        crew.start("bookkeeper")
         until = time.monotonic() + 120
         while not queue.keys():
             assert time.monotonic() < until
         store = folder_of(queue)
         kept = {item.key: store.read(item.key) for item in store.list("") if "lease" not in item.key}
         store.delete_many([item.key for item in store.list("") if "lease" not in item.key])  # Azure refuses that
-        log = queue.config.with_name("process.log")
+        log = crew.log("bookkeeper")
         until = time.monotonic() + 120
         while "no card.json" not in log.read_text():
             assert time.monotonic() < until, log.read_text()
@@ -78,9 +79,7 @@ def test_a_folder_that_is_gone_is_not_made_again_by_anything_that_runs(queue: Qu
         queue.run("reaper", "once", code=3)
         queue.run("writer", "generate", "--files", "1", "--folder", queue.folder, "--quiet", code=1)
         left = {item.key for item in store.list("")}
-    finally:
-        daemon.terminate()
-        assert daemon.wait(120) == 0
+        assert crew.stop("bookkeeper", 120) == 0
     # What a tick that had begun may still have written is no folder: nothing publishes or commits there.
     assert left <= {"lease", "marks.json", "clock/probe"}
 

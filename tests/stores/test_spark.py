@@ -2,8 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,8 +14,9 @@ from bookkeeper.catalogs.open import STORAGE
 from spark_jobs.versions import packages
 from tests.servers import jars, spark
 from tests.servers.needed import needed
-from tests.stores.queues import Queue, new_queue
 from tests.stores.wires import OBJECTS
+from tests.support.configured import Queue, new_queue, queue_with
+from tests.support.crew import Crew
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +36,11 @@ def test_a_spark_stream_reads_each_row_once_as_the_table_grows(kind: str, tmp_pa
 
 @pytest.mark.parametrize("kind", ["local", *OBJECTS])
 def test_a_spark_stream_follows_a_table_that_is_nothing_but_storage(kind: str, tmp_path: Path) -> None:
-    queue = _on_disk(tmp_path) if kind == "local" else new_queue(kind, tmp_path, {"py-catalog-impl": STORAGE})
+    keys = {"py-catalog-impl": STORAGE}
+    if kind == "local":
+        queue = queue_with({**keys, "warehouse": f"file://{tmp_path}/warehouse"}, f"file://{tmp_path}", tmp_path)
+    else:
+        queue = new_queue(kind, tmp_path, keys)
     queue.run("bookkeeper", "init")
     queue.generate("w1", files=2)
     queue.asked("once")
@@ -57,39 +60,23 @@ def _with_s3a(queue: Queue) -> list[str]:
     return ["--conf", f"spark.driver.extraClassPath={':'.join(map(str, found))}"]
 
 
-def _on_disk(path: Path) -> Queue:
-    config = path / "bookkeeper.toml"
-    config.write_text(
-        f'[catalog]\npy-catalog-impl = "{STORAGE}"\nwarehouse = "file://{path}/warehouse"\n'
-        f'[tables.events]\nidentifier = "demo.events"\nfolder = "file://{path}/queue"\n'
-    )
-    return Queue(config, f"file://{path}")
-
-
 @contextmanager
 def following(queue: Queue, path: Path, *more: str) -> Iterator[object]:
     """A running stream; yields what says how many rows it has read."""
     spark.wanted(packages(queue.settings.catalog.properties))
-    environ = dict(os.environ)
-    progress, log = path / "progress.ndjson", path / "spark.log"
+    progress = path / "progress.ndjson"
     command = [sys.executable, "-m", "spark_jobs.read_stream", "--config", str(queue.config)]
     command += ["--checkpoint", f"file://{path}/checkpoint", "--sink", "noop", "--progress", str(progress), *more]
-    with log.open("ab") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environ)
 
     def seen() -> int:
-        assert process.poll() is None, log.read_text("utf-8", "replace")[-3000:]
+        assert not crew.ended(), crew.log("spark").read_text("utf-8", "replace")[-3000:]
         lines = progress.read_text("utf-8").splitlines() if progress.exists() else []
         return sum(json.loads(line)["rows"] for line in lines)
 
-    try:
+    with Crew({"spark": command}, path) as crew:
+        crew.start("spark")
         yield seen
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        crew.stop("spark", 60)
 
 
 def _until(true: object, seconds: float = 400) -> None:

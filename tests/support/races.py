@@ -12,7 +12,7 @@ from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import Retry
 from bookkeeper.tick.tick import Bookkeeper
 from reaper import reap
-from tests.support.lake import Clock, Lake
+from tests.support.lake import Lake, WallClock
 
 CATALOG = "races"
 #: as eager as can be: everything that may go, goes
@@ -25,21 +25,6 @@ COLUMNS = (
     *({"name": f"small{number}", "type": "int"} for number in range(4)),
     *({"name": f"text{number}", "type": "string"} for number in range(4)),
 )
-
-
-class WallClock(Clock):
-    """The machine's clock, which the test does not move."""
-
-    def __init__(self) -> None: ...
-
-    def __getattribute__(self, name: str) -> Any:
-        return datetime.now(UTC) if name == "now" else super().__getattribute__(name)
-
-    def __call__(self) -> datetime:
-        return datetime.now(UTC)
-
-    def move(self, **span: float) -> datetime:
-        return datetime.now(UTC)
 
 
 class SparkLake(Lake):

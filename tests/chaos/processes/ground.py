@@ -50,11 +50,6 @@ class Ground:
         made = initialise(open_catalog(catalog, create=True), table, schema_for(table))
         return cls(root, Settings(catalog, BRISK, tables={"events": table}), table, made.folder)
 
-    @property
-    def defects(self) -> Path:
-        """What processes died of on their own."""
-        return self.root / "defects"
-
     def book(self, lease: bool = False) -> Bookkeeper:
         """A bookkeeper that was just started."""
         settings = replace(self.settings, bookkeeper=replace(BRISK, lease=lease))
@@ -101,5 +96,5 @@ class Ground:
         book = self.book()
         view = book.ledger.load(book.folder.card().folder)
         found = verify(Audit(view, book.folder, book.ledger, self.table))
-        died = self.defects.read_text("utf-8")[-1500:] if self.defects.exists() else ""
+        died = "".join(log.read_text("utf-8") for log in sorted(self.root.glob("*.log")))[-1500:]
         return [f"{item.what}: {item.where}" for item in found if item.severity == ERROR] + ([died] if died else [])

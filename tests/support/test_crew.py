@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.soak.crew import Crew, descendants, identity
+from tests.support.crew import Crew, descendants, identity
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 STOPS = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); print('ready', flush=True)\n"
@@ -26,6 +26,7 @@ def crew(tmp_path):
             "parent": [sys.executable, "-c", sleeper],
         },
         tmp_path,
+        grace=180,
     )
     yield made
     made.close()
