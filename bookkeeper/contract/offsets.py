@@ -30,8 +30,10 @@ _ALLOWED = "printable ASCII characters without blank, quote and backslash"
 
 def slot_of(source: str, channel: str, slots: int) -> str:
     """
-    The slot that reads this channel of a source with so many slots: CRC-32 of its characters, or of those before a last
-    `/NUMBER` (1 to 18 digits), to which that number is added. So neighbours, such as the partitions of a topic, are in different slots.
+    The slot that reads this channel of a source with so many slots.
+
+    Its number is the CRC-32 of the channel. Of one that ends with `/` and a number (1 to 18 digits) it is the CRC-32 of
+    what is before, plus that number: neighbours, such as the partitions of a topic, are in different slots.
     """
     numbered = re.fullmatch("(.*)/([0-9]{1,18})", channel)
     prefix, number = numbered.groups() if numbered else (channel, "0")

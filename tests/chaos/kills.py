@@ -12,9 +12,9 @@ from random import Random
 
 from tests.chaos.processes import roles, slots
 from tests.chaos.processes.ground import Ground
-from tests.chaos.processes.party import Party
 from tests.chaos.processes.rounds import rounds
 from tests.chaos.tally import FaultClass
+from tests.support.crew import Crew
 
 SECONDS = 0.7
 
@@ -45,20 +45,20 @@ def instances(ground: Ground) -> Mapping[str, Callable[[], None]]:
     }
 
 
-def killing(party: Party, rng: Random) -> int:
+def killing(crew: Crew, rng: Random) -> int:
     """
     A few kills in less than a second, each victim started again soon.
     """
     times = sorted(rng.uniform(0.03, SECONDS) for _ in range(rng.randint(3, 7)))
     began = time.monotonic()
     for at in times:
-        victim, rest = rng.choice(list(party.roles)), rng.uniform(0, 0.03)
+        victim, rest = rng.choice(list(crew.commands)), rng.uniform(0, 0.03)
         time.sleep(max(0.0, began + at - time.monotonic()))
-        party.kill(victim)
+        crew.kill(victim)
         time.sleep(rest)
-        party.start(victim)
+        crew.start(victim)
     time.sleep(rng.uniform(0, 0.1))
-    return len(times) + len(party.pids)  # in the end all of them are killed
+    return len(times) + len(crew.running)  # in the end all of them are killed
 
 
 #: its rounds are what is drawn most: on the embedded default, the others say whether they differ

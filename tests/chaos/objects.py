@@ -6,19 +6,15 @@ and the catalog that is nothing but storage. Both ends' own clients meet the fau
 import random
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pyarrow as pa
 
-from bookkeeper.catalogs.open import STORAGE, load_table, open_catalog
-from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.config.settings import Catalog, Table
-from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.catalogs.open import STORAGE
+from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import BookkeeperError, Retry
-from bookkeeper.ledger.commit_clock import CommitClock
-from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.stores.open import open_store, stores_with
 from bookkeeper.tick.tick import Bookkeeper
 from tests.chaos.account import account
 from tests.chaos.tally import Budget, FaultClass, Tally
@@ -27,7 +23,7 @@ from tests.servers.line import Fault, Line
 from tests.servers.objects import azure_properties, s3_properties
 from tests.servers.proxy import Proxy, proxy
 from tests.servers.shared import borrowed, place, shared
-from tests.support.lake import Clock
+from tests.support.lake import Clock, Lake
 from writers.writer import Writer
 
 FAULTS = (
@@ -44,17 +40,14 @@ EVERY = (2, 3, 5)
 TXLOGS = 4
 
 
-class Round:
+class Round(Lake):
     """One queue under one fault: what was published, and what its writers were unsure of."""
 
     def __init__(self, kind: str, between: Proxy, rng: random.Random) -> None:
-        self.between, self.rng, self.clock = between, rng, Clock()
         near = {**shared(kind).properties, "py-catalog-impl": STORAGE, "warehouse": place(kind)}
-        far = {"azurite": azure_properties, "s3": s3_properties}[kind](between.port)
-        self.near, self.far = near, {**near, **far}
-        self.table = Table(name="events", identifier="demo.events")
-        self.catalog = open_catalog(Catalog("lake", near))
-        self.made = initialise(self.catalog, self.table, schema_for(self.table))
+        super().__init__(Path(), catalog=Catalog("lake", near), file_names=None)
+        self.between, self.rng = between, rng
+        self.far = {"azurite": azure_properties, "s3": s3_properties}[kind](between.port)
         self.published: list[str] = []
         self.unsure: list[str] = []
 
@@ -75,7 +68,9 @@ class Round:
     def _write(self, name: str) -> None:
         keys = [f"{name}-{letter}" for letter in "abc"]
         try:
-            writer = Writer.open(self.made.folder, "w1", clock=self.clock, wait=_at_once, stores=stores_with(self.far))
+            writer = Writer.open(
+                self.made.folder, "w1", clock=self.clock, wait=_at_once, stores=self.far_store(**self.far)
+            )
             with writer:
                 writer.write(_rows(keys, self.clock))
                 self.unsure += keys
@@ -85,31 +80,23 @@ class Round:
         self.unsure = self.unsure[: -len(keys)]
         self.published += keys
 
-    def _book(self, properties: dict[str, str]) -> Bookkeeper | None:
+    def _book(self, far: dict[str, str]) -> Bookkeeper | None:
         with suppress(BookkeeperError):
-            catalog = open_catalog(Catalog("lake", properties))
-            folder = Folder(open_store(self.made.folder, properties))
-            clock = CommitClock(self.clock, self.table.name, folder)
-            return Bookkeeper(self.table, folder, Ledger(catalog, self.table.identifier, clock))
+            return self.book(far=far)
         return None
 
     def _tick(self, book: Bookkeeper | None) -> Any:
         with suppress(Retry):
-            return book and book.tick(self.clock.move(seconds=1))
+            return book and self.tick(book)
         return None
 
     def _drain(self) -> None:
-        book = self._book(self.near)
+        book = self._book({})
         for _ in range(20):
             done = self._tick(book)
             if done is not None and not done.pending:
                 return
         raise AssertionError("still pending after 20 ticks without faults")
-
-    def keys(self) -> list[str]:
-        """What a reader sees."""
-        rows = load_table(self.catalog, self.table.identifier).scan(selected_fields=("key",)).to_arrow()
-        return [str(key) for key in rows["key"].to_pylist()]
 
 
 def _rows(keys: list[str], clock: Clock) -> pa.Table:

@@ -1,6 +1,7 @@
 """Real processes, shortly; `make chaos` goes on for hundreds of rounds."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.processes.party import Party, in_fork
+from tests.chaos.processes.in_fork import in_fork
+from tests.support.crew import Crew
 
 
 @pytest.mark.slow
@@ -31,20 +33,19 @@ def test_a_killed_process_is_gone_and_a_stopped_one_goes_on(tmp_path: Path) -> N
                 file.write(b".")
             time.sleep(0.001)
 
-    with Party({"clock": ticking}, tmp_path / "defects") as party:
-        party.start("clock")
-        pid = party.pids["clock"]
+    with Crew({"clock": ticking}, tmp_path) as crew:
+        pid = crew.start("clock").pid
         _until_it_grows(ticks)
-        party.stop("clock")
+        crew.signal("clock", signal.SIGSTOP)
         os.waitid(os.P_PID, pid, os.WSTOPPED)
-        party.wake("clock")
+        crew.signal("clock", signal.SIGCONT)
         _until_it_grows(ticks)
-        party.kill("clock")
+        crew.kill("clock")
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-        party.start("clock")
-    assert not (tmp_path / "defects").exists()
-    assert party.pids == {}
+        crew.start("clock")
+    assert not crew.log("clock").exists()
+    assert crew.running == {}
 
 
 def _until_it_grows(path: Path) -> None:
@@ -58,10 +59,9 @@ def test_what_a_process_dies_of_by_itself_is_kept(tmp_path: Path) -> None:
     def broken() -> None:
         raise KeyError("mine")
 
-    with Party({"broken": broken}, tmp_path / "defects") as party:
-        party.start("broken")
-        os.waitid(os.P_PID, party.pids["broken"], os.WEXITED | os.WNOWAIT)
-    assert "KeyError: 'mine'" in (tmp_path / "defects").read_text()
+    with Crew({"broken": broken}, tmp_path) as crew:
+        os.waitid(os.P_PID, crew.start("broken").pid, os.WEXITED | os.WNOWAIT)
+    assert "KeyError: 'mine'" in crew.log("broken").read_text()
 
 
 def test_a_fork_gives_its_answer_or_its_error() -> None:

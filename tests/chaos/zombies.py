@@ -4,6 +4,7 @@ Stopped and woken: a process that sleeps amid whatever it does while another doe
 There is no lease here: a sleeping process would keep it.
 """
 
+import signal
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,9 +12,9 @@ from random import Random
 
 from tests.chaos.processes import roles, slots
 from tests.chaos.processes.ground import Ground
-from tests.chaos.processes.party import Party
 from tests.chaos.processes.rounds import rounds
 from tests.chaos.tally import FaultClass
+from tests.support.crew import Crew
 
 
 def two_bookkeepers(ground: Ground) -> Mapping[str, Callable[[], None]]:
@@ -53,22 +54,22 @@ def two_instances(ground: Ground) -> Mapping[str, Callable[[], None]]:
     }
 
 
-def sleeping(party: Party, rng: Random) -> int:
+def sleeping(crew: Crew, rng: Random) -> int:
     """
     The zombies fall asleep a few times; their successors are new each time.
     """
-    zombies = [role for role in party.roles if "zombie" in role]
+    zombies = [role for role in crew.commands if "zombie" in role]
     naps = rng.randint(2, 4)
     for _ in range(naps):
         time.sleep(rng.uniform(0.02, 0.2))
         for role in zombies:
-            party.stop(role)
+            crew.signal(role, signal.SIGSTOP)
             successor = role.replace("zombie", "successor")
-            party.kill(successor)
-            party.start(successor)
+            crew.kill(successor)
+            crew.start(successor)
         time.sleep(rng.uniform(0.1, 0.25))
         for role in zombies:
-            party.wake(role)
+            crew.signal(role, signal.SIGCONT)
     time.sleep(rng.uniform(0.05, 0.15))
     return naps * len(zombies)
 

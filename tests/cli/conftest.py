@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from bookkeeper.cli import main
 from bookkeeper.console.signals import StopSignal
 from tests.cli.sandbox import Sandbox
+from tests.support.configured import configured
 from tests.support.lake import Lake, Writes
 from tests.support.logs import logging_put_back
 
@@ -29,14 +30,9 @@ def writer(lake: Lake) -> Writes:
 
 
 @pytest.fixture
-def run(lake: Lake, tmp_path: Path) -> Iterator[Run]:
+def run(lake: Lake) -> Iterator[Run]:
     """Runs `bookkeeper ARGUMENTS` on the lake; logging is put back as it was."""
-    config = tmp_path / "bookkeeper.toml"
-    catalog = "\n".join(f'{key} = "{value}"' for key, value in lake.catalog_settings.properties.items())
-    # No port of this machine: another one's bookkeeper may answer at it.
-    config.write_text(
-        f'[catalog]\nname = "lake"\n{catalog}\n[bookkeeper]\nlisten = ""\n[tables.events]\nidentifier = "demo.events"\n'
-    )
+    config = configured(lake)
     with logging_put_back():
         yield lambda *arguments: CliRunner().invoke(main, [*arguments], env={"BOOKKEEPER_CONFIG": str(config)})
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bookkeeper.contract.names import TxlogName
+from tests.support.configured import configured
 from tests.support.desk import Desk
 from tests.support.lake import Lake, Saved, Writes
 from tests.support.slots import Slot
@@ -14,17 +15,6 @@ from tests.support.upserts import keyed_card
 
 RUN = TxlogName("ingest-7", "0199c0de-0000-7000-8000-000000000001", 0)
 LINE = '{"timestamp": "2026-07-01T12:00:00Z", "key": "%s", "value": "v"}\n'
-CONFIG = """
-[catalog]
-name = "lake"
-type = "sql"
-uri = "sqlite:///{root}/catalog.db"
-warehouse = "file://{root}"
-[bookkeeper]
-listen = "127.0.0.1:0"
-[tables.events]
-identifier = "demo.events"
-"""
 
 
 class Sandbox:
@@ -39,7 +29,7 @@ class Sandbox:
         Slot(self.lake, "orders-03").reaches("g", **{"orders/17": "4711"})
         self.lake.tick()
         Writes(self.lake, "w2").publish("pending")
-        (root / "bookkeeper.toml").write_text(CONFIG.format(root=root))
+        self.config = configured(self.lake, bookkeeper={"listen": "127.0.0.1:0"}).read_text()
         for month in ("july", "august"):
             (root / f"{month}.ndjson").write_text(LINE % month)
         (root / "app.log").write_text(LINE % "logged")

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.commands import commands, examples, programs, words
-from tests.cli.sandbox import CONFIG, Sandbox
+from tests.cli.sandbox import Sandbox
 from tests.support.lake import Lake, Writes
 from tests.support.logs import logging_put_back
 
@@ -33,11 +33,12 @@ def configured(*changes: str) -> Callable[[Sandbox], None]:
     """The configuration with texts replaced, two by two."""
 
     def change(sandbox: Sandbox) -> None:
-        text = CONFIG
-        for old, new in zip(changes[::2], changes[1::2], strict=True):
+        root, text = sandbox.lake.root, sandbox.config
+        here = [change.replace("{root}", str(root)) for change in changes]
+        for old, new in zip(here[::2], here[1::2], strict=True):
             assert old in text
             text = text.replace(old, new)
-        (sandbox.lake.root / "bookkeeper.toml").write_text(text.format(root=sandbox.lake.root))
+        (root / "bookkeeper.toml").write_text(text)
 
     return change
 
@@ -60,7 +61,7 @@ POSTGRES = "postgresql+psycopg2://etl:correct-horse@127.0.0.1:9/lake"
 WRONG: dict[str, tuple[Callable[[Sandbox], None], tuple[int, ...], str]] = {
     "no configuration": (without_config, (1,), "bookkeeper.toml"),
     "a misspelt key": (configured("listen", "lisen"), (1,), "Did you mean listen?"),
-    "no table": (configured("[tables.events]\nidentifier = \"demo.events\"", ""), (1,), "bookkeeper.toml"),
+    "no table": (configured("[tables.events]\n\"identifier\" = \"demo.events\"", ""), (1,), "bookkeeper.toml"),
     "no such kind of catalog": (configured('"sql"', '"nosql"'), (1,), "'nosql'"),
     "a catalog's disk that is not mounted": (configured(SQLITE, "sqlite:///{root}/no/c.db"), (4,), "no/c.db"),
     "a catalog that is down": (configured(SQLITE, POSTGRES), (4,), "refused"),

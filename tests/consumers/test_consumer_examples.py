@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.consumers.test_consumer_kills import config_of
 from tests.docs.blocks import blocks
 from tests.packaging.project import ROOT
 from tests.servers import postgres
 from tests.servers.needed import needed
+from tests.support.configured import configured
 from tests.support.lake import Lake, Writes
 
 EXAMPLES = {
@@ -27,7 +27,7 @@ EXAMPLES = {
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     lake = Lake(tmp_path)
-    Path(config_of(lake)).rename(tmp_path / "bookkeeper.toml")
+    configured(lake).rename(tmp_path / "bookkeeper.toml")
     monkeypatch.chdir(tmp_path)
     return lake
 

@@ -1,6 +1,5 @@
 """A group shares the files: each row once, and a member that is gone is stood in for."""
 
-import json
 import os
 import signal
 import socket
@@ -14,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from bookkeeper.cli.main import main
 from bookkeeper.consumers import ConsumerGroup, SqlitePlace
 from bookkeeper.consumers.consumer import Limits
 from bookkeeper.consumers.members import stopped_member
@@ -26,8 +23,9 @@ from bookkeeper.errors import ConfigInvalid, ConsumerFenced, NotPossible, Overwr
 from bookkeeper.history.registry import FOLDER
 from tests.consumers.consumers import SqliteOutput, keys, member, settings_of, take
 from tests.consumers.test_consumer import changed
-from tests.consumers.test_consumer_kills import config_of
 from tests.packaging.project import ROOT
+from tests.support.configured import Queue, configured
+from tests.support.crew import Crew
 from tests.support.lake import Lake, Writes, append_by_others
 
 
@@ -248,20 +246,19 @@ class Members:
     """Members of a group of so many shares as processes, with their output in SQLite."""
 
     def __init__(self, lake: Lake, where: Path, shares: int) -> None:
-        self.command = [sys.executable, "-m", "tests.consumers.endless_member", config_of(lake)]
+        self.command = [sys.executable, "-m", "tests.consumers.endless_member", str(configured(lake))]
         self.where, self.shares = where, shares
-        self.processes = dict[int, subprocess.Popen[str]]()
+        self.crew = Crew({}, where.parent)
         self.output = sqlite3.connect(where, timeout=30)
         with self.output:
             self.output.execute("PRAGMA journal_mode = WAL")
             self.output.execute("CREATE TABLE output (key TEXT, share TEXT, of TEXT)")
 
-    def begin(self, number: int) -> "subprocess.Popen[str]":
+    def begin(self, number: int) -> Any:
         """The member with this share, once it is ready."""
         words = [*self.command, f"{number}/{self.shares}", str(self.where)]
-        process = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.processes[number] = process
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process = self.crew.start(str(number), words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout.readline() == b"ready\n"
         return process
 
     def asked(self, query: str) -> Any:
@@ -278,9 +275,9 @@ class Members:
 
     def end(self) -> list[int]:
         """What each ended with."""
-        for process in self.processes.values():
+        for process in self.crew.running.values():
             process.communicate()
-        return [process.returncode for process in self.processes.values()]
+        return [*self.crew.ended().values()]
 
 
 @pytest.fixture
@@ -303,10 +300,10 @@ def test_of_a_group_of_three_one_is_killed(lake: Lake, writer: Writes, members: 
     for number in (1, 2, 3):
         group.begin(number)
     commits(lake, writer, 0, 20)
-    group.processes[2].kill()
+    killed = group.crew.kill("2")
     commits(lake, writer, 20, 20)
     group.until(lambda: group.asked("SELECT count(*) FROM output") >= len(writer.keys))
-    assert group.end() == [0, -9, 0]
+    assert (killed, group.end()) == (-9, [0, 0])
     found = [key for (key,) in group.output.execute("SELECT key FROM output")]
     assert sorted(found) == sorted(writer.keys)
 
@@ -321,7 +318,7 @@ def test_a_process_that_joins_has_its_share_within_ten_seconds(
     group.until(lambda: group.asked("SELECT count(*) FROM output") >= len(writer.keys))
     assert group.asked("SELECT count(DISTINCT of) FROM output") == 2, "it has borrowed the other share"
     group.begin(2)
-    took = group.until(lambda: bool(_holder(lake, 2) == group.processes[2].pid))
+    took = group.until(lambda: bool(_holder(lake, 2) == group.crew.running["2"].pid))
     commits(lake, writer, 20, 20)
     group.until(lambda: group.asked("SELECT count(*) FROM output") >= len(writer.keys))
     print(f"a process that joins has its share after {took:.1f} s")
@@ -337,11 +334,7 @@ def _holder(lake: Lake, number: int) -> int:
 def test_of_a_member_that_is_stopped_it_is_said_that_its_rows_wait(
     lake: Lake, writer: Writes, members: Callable[[int], Members]
 ) -> None:
-    def asked(*words: str) -> Any:
-        result = CliRunner().invoke(main, [*words, "--config", config_of(lake), "--json"])
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
-
+    asked = Queue(configured(lake), "").asked
     process = members(2).begin(1)
     assert asked("consumers")[0]["what"] is None and "stopped_consumers" not in asked("status")
     process.send_signal(signal.SIGSTOP)

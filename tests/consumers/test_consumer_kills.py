@@ -15,6 +15,8 @@ from tests.consumers import endless_consumer
 from tests.packaging.project import ROOT
 from tests.servers import postgres
 from tests.servers.needed import needed
+from tests.support.configured import configured
+from tests.support.crew import Crew
 from tests.support.lake import Lake, Writes
 
 KILLS = 4
@@ -27,14 +29,6 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
             yield "postgres", server.properties["uri"].replace("postgresql+psycopg2", "postgresql")
     else:
         yield request.param, str(tmp_path / f"output-{request.param}")
-
-
-def config_of(lake: Lake) -> str:
-    """A configuration file of the lake."""
-    catalog = "\n".join(f'{key} = "{value}"' for key, value in lake.catalog_settings.properties.items())
-    path = lake.root / "bookkeeper.toml"
-    path.write_text(f'[catalog]\nname = "lake"\n{catalog}\n[tables.events]\nidentifier = "demo.events"\n')
-    return str(path)
 
 
 def found(kind: str, where: str) -> list[str]:
@@ -59,12 +53,13 @@ def test_kill_9_loses_no_row_and_doubles_none(tmp_path: Path, output: tuple[str,
     for commit in range(30):
         writer.publish(*[f"{commit}.{number}" for number in range(5)])
         lake.tick(book)
-    command = [sys.executable, "-m", "tests.consumers.endless_consumer", config_of(lake), *output]
+    command = [sys.executable, "-m", "tests.consumers.endless_consumer", str(configured(lake)), *output]
+    crew = Crew({"consumer": command}, tmp_path)
     for _ in range(KILLS):
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
-            assert child.stdout is not None
-            for _, _ in zip(range(dice.randint(1, 30)), child.stdout, strict=False):
-                pass
-            child.kill()
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        child = crew.start("consumer", cwd=ROOT, stdout=subprocess.PIPE)
+        for _, _ in zip(range(dice.randint(1, 30)), child.stdout, strict=False):
+            pass
+        crew.kill("consumer")
+    crew.start("consumer", cwd=ROOT)
+    assert crew.wait("consumer") == 0
     assert sorted(found(*output)) == sorted(writer.keys)

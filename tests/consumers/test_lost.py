@@ -36,9 +36,9 @@ from tests.consumers.consumers import (
     take,
     taken,
 )
-from tests.consumers.test_consumer_kills import config_of
 from tests.support import compactions
 from tests.support.compactor import live
+from tests.support.configured import configured
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.lake import Lake, Writes, append_by_others
 
@@ -417,7 +417,7 @@ def test_a_time_that_has_not_come_or_names_no_zone_is_refused_with_a_hint(
             opened(lake, start=start)
         assert caught.value.hint
     assert Registry(lake.folder.store).all() == []
-    words = ["tail", "events", "--config", config_of(lake), "--exit"]
+    words = ["tail", "events", "--config", str(configured(lake)), "--exit"]
     words += ["--consumer", "new"] if with_consumer else []
     for text, said in (("9998-01-31T12:00:00Z", "has not come"), ("2020-01-31T12:00:00", "names no zone")):
         result = CliRunner().invoke(main, [*words, "--from", text])
@@ -471,7 +471,7 @@ def test_the_lag_of_a_place_among_all_files_counts_what_is_left_of_them(lake: La
 def test_tail_does_what_it_is_asked_for_where_rows_are_lost(
     lake: Lake, writer: Writes, lost: str | None, shown: list[str], said: str
 ) -> None:
-    words = ["tail", "events", "--config", config_of(lake), "--consumer", NAME, "--exit", "--columns", "key"]
+    words = ["tail", "events", "--config", str(configured(lake)), "--consumer", NAME, "--exit", "--columns", "key"]
 
     def tail(*more: str) -> Any:
         return CliRunner().invoke(main, [*words, *more])

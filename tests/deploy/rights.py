@@ -18,8 +18,8 @@ from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 from tests.docs.blocks import blocks
 from tests.packaging.project import ROOT
-from tests.stores.queues import Queue
 from tests.support.compactor import live, published
+from tests.support.configured import Queue, queue_with
 
 DOC = ROOT / "docs" / "stores.md"
 SECTION = DOC.read_text("utf-8").partition("\n## Least privilege\n")[2]
@@ -70,16 +70,8 @@ class Roles:
 
     def queue(self, role: str, **changes: str) -> Queue:
         """The queue as this role reaches it, with other keys of its own."""
-        keys = {**self.catalog, **changes}
-        lines = [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
-        path = self.root / f"{role}.toml"
-        path.write_text(
-            "[catalog]\n" + "\n".join(lines) + '\n[bookkeeper]\nlisten = ""\n'
-            '[reaper]\nolder-than = "1s"\nretain-last = 1\nmetadata-keep = "1s"\n'
-            "[tables.events.compaction]\nfan-in = 2\n"
-            f'[tables.events]\nidentifier = "demo.events"\nfolder = "{self.url}/events"\n'
-        )
-        return _Named(path, self.url)
+        keys, compaction = {**self.catalog, **changes}, {"fan-in": 2}
+        return queue_with(keys, self.url, self.root, f"{role}.toml", "events", tables__events__compaction=compaction)
 
 
 @dataclass(frozen=True)
@@ -119,9 +111,3 @@ def compact(queue: Queue) -> str:
         return f"{published(table, live(table))}.avro"
     finally:
         table.catalog.close()
-
-
-class _Named(Queue):
-    @property
-    def folder(self) -> str:
-        return f"{self.url}/events"

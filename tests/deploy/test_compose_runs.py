@@ -12,7 +12,7 @@ from tests.deploy.test_compose import OURS
 from tests.packaging.project import ROOT
 from tests.servers import Unavailable, postgres
 from tests.servers.objects import KEY, azurite
-from tests.stores.queues import PROGRAMS, Queue
+from tests.support.configured import PROGRAMS, Queue
 
 pytestmark = pytest.mark.skipif("IMAGE_TEST" not in os.environ, reason="starts servers of its own: make image")
 FOLDER = ROOT / "config" / "compose"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.support.lake import written
 from bookkeeper.cli import main as bookkeeper
 from tests.deploy.rights import modes
 from tests.packaging.project import ROOT
@@ -19,20 +20,6 @@ from tests.packaging.project import ROOT
 GROUP = 61_000
 USERS = {"bookkeeper": 61_001, "writer": 61_002, "other-writer": 61_003, "stranger": 61_004}
 UMASKS = {"bookkeeper": 0o027, "writer": 0o007, "other-writer": 0o007, "stranger": 0o022}
-CONFIG = """\
-[catalog]
-name = "lake"
-type = "sql"
-uri = "sqlite:///{root}/catalog/catalog.db"
-warehouse = "file://{root}"
-[bookkeeper]
-listen = ""
-[reaper]
-older-than = "1s"
-retain-last = 1
-[tables.events]
-identifier = "demo.events"
-"""
 #: The virtualenv may lie where other users cannot go: whatever is imported late is imported by a rehearsal in a lake
 #: that no user needs; then the process becomes another user. Lines of stdin are commands.
 AS = """
@@ -53,6 +40,19 @@ for line in lines.split("\\n"):
     if line:
         run(line)
 """
+
+
+def configured(place: Path) -> None:
+    """The configuration file of a lake in `place`."""
+    root = place / "lake"
+    catalog = {"type": "sql", "uri": f"sqlite:///{root}/catalog/catalog.db", "warehouse": f"file://{root}"}
+    sections: dict[str, dict[str, object]] = {
+        "catalog": {"name": "lake", **catalog},
+        "bookkeeper": {"listen": ""},
+        "reaper": {"older-than": "1s", "retain-last": 1},
+        "tables.events": {"identifier": "demo.events"},
+    }
+    written(place / "bookkeeper.toml", sections)
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Machine:
     def ours(self, user: str, *lines: str) -> str:
         """What commands of ours printed, run by this user one after the other; they must succeed."""
         with tempfile.TemporaryDirectory(prefix="bookkeeper-rehearsal-") as place:
-            (Path(place) / "bookkeeper.toml").write_text(CONFIG.format(root=f"{place}/lake"))
+            configured(Path(place))
             made = f"bookkeeper init --config {place}/bookkeeper.toml"
             rehearsal = "\n".join([made, *lines]).replace(str(self.root.parent), place)
             identity = map(str, (USERS[user], GROUP, UMASKS[user]))
@@ -104,7 +104,7 @@ def machine() -> Iterator[Machine]:
         root.mkdir()
         os.chown(root, USERS["bookkeeper"], GROUP)
         made = Machine(root)
-        (Path(place) / "bookkeeper.toml").write_text(CONFIG.format(root=root))
+        configured(Path(place))
         yield made
 
 

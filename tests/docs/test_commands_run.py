@@ -9,7 +9,7 @@ from tests.docs import shell
 from tests.docs.blocks import blocks
 from tests.docs.commands import is_ours
 from tests.packaging.project import ROOT
-from tests.stores.queues import PROGRAMS
+from tests.support.configured import PROGRAMS
 from tests.support.logs import logging_put_back
 
 LOOKING = {"pending", "rejected", "lag", "writers", "status", "plan", "once", "consumers", "verify"}

@@ -12,7 +12,7 @@ from tests.docs import shell
 from tests.docs.commands import is_ours
 from tests.histories.readers import duckdb_session
 from tests.packaging.project import ROOT
-from tests.stores.queues import PROGRAMS
+from tests.support.configured import PROGRAMS
 from tests.support.logs import logging_put_back
 
 README = (ROOT / "README.md").read_text("utf-8")

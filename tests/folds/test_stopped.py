@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES
-from tests.serve.daemons import Daemon, Said
+from tests.support.configured import configured, program
+from tests.support.crew import Crew, Said
 from tests.support.folds import live, state
 from tests.support.keyed import Step, Steps, keyed_lake, replayed
 from tests.support.lake import Lake
@@ -31,13 +33,14 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def config(lake: Lake) -> Path:
-    path = Path(lake.root) / "bookkeeper.toml"
-    properties = "".join(f'{key} = "{value}"\n' for key, value in lake.catalog_settings.properties.items())
-    path.write_text(
-        f'[catalog]\nname = "lake"\n{properties}[bookkeeper]\nevery = "20ms"\nstop-patience = "20s"\nlisten = ""\n'
-        f'[tables.events]\nidentifier = "{lake.settings.identifier}"\n[tables.events.fold]\nfiles = 1\n'
-    )
-    return path
+    daemon = {"every": "20ms", "stop-patience": "20s"}
+    return configured(lake, bookkeeper=daemon, tables__events__fold={"files": 1})
+
+
+@pytest.fixture
+def crew(config: Path, tmp_path: Path) -> Iterator[Crew]:
+    with Crew({"daemon": program("bookkeeper", config)}, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
@@ -57,49 +60,49 @@ def children(pid: int) -> Iterator[int]:
         yield from map(int, (task / "children").read_text().split())
 
 
-def stopped_planner(daemon: Daemon) -> int:
+def stopped_planner(daemon: Any) -> int:
     """Its process that plans folds, once it has stopped."""
     while True:
-        assert daemon.process.poll() is None
-        for child in children(daemon.process.pid):
+        assert daemon.poll() is None
+        for child in children(daemon.pid):
             if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "T":
                 return child
 
 
 @pytest.mark.parametrize(("ended_by", "code"), [(signal.SIGTERM, 0), (signal.SIGKILL, -9)])
 def test_it_ends_while_a_fold_is_planned(
-    lake: Lake, config: Path, stops: Path, ended_by: signal.Signals, code: int
+    lake: Lake, crew: Crew, stops: Path, ended_by: signal.Signals, code: int
 ) -> None:
-    daemon = Daemon(config, Said())
+    daemon = crew.start("daemon", said=Said())
     planner = stopped_planner(daemon)
     end = os.pidfd_open(planner)
-    daemon.signal(ended_by)
-    assert daemon.process.wait(60) == code
+    daemon.send_signal(ended_by)
+    assert daemon.wait(60) == code
     assert not live(lake, POSITION_DELETES)
     signal.pidfd_send_signal(end, signal.SIGCONT)
     assert select.select([end], [], [], 120)[0], "the process goes on"
     os.close(end)
-    daemon.end()
+    crew.wait("daemon")
 
     stops.unlink()
     said = Said()
-    daemon = Daemon(config, said)
+    crew.start("daemon", said=said)
     said.until(message="deletes folded")
-    daemon.end()
+    crew.kill("daemon", family=True)
     assert not live(lake, EQUALITY_DELETES)
     assert {row[0]: row[1] for row in state(lake)} == replayed(*STEPS)
 
 
-def test_rows_come_in_while_the_process_stands_still_and_its_end_is_said(lake: Lake, config: Path, stops: Path) -> None:
+def test_rows_come_in_while_the_process_stands_still_and_its_end_is_said(lake: Lake, crew: Crew, stops: Path) -> None:
     said = Said()
-    daemon = Daemon(config, said)
+    daemon = crew.start("daemon", said=said)
     planner = stopped_planner(daemon)
     more = Step(upserts={4: "e"})
     lake.clock.now = datetime.now(UTC)
     Steps(lake, "more").publish_steps(more)
     while len(state(lake)) < 4:
-        assert daemon.process.poll() is None
+        assert daemon.poll() is None
     os.kill(planner, signal.SIGKILL)
     assert "exit code -9" in said.until(message="fold postponed")["cause"]
-    daemon.end()
+    crew.kill("daemon", family=True)
     assert {row[0]: row[1] for row in state(lake)} == replayed(*STEPS, more)

@@ -106,7 +106,7 @@ def test_writers_and_compactors_write_them(tmp_path: Path) -> None:
             change.set_properties({f"{PREFIX}enabled.column.key": "true"})
     queue.tick()
     with queue.writer() as writer:
-        writer.write(pa.Table.from_pylist([{"timestamp": queue.now(), "key": "a", "value": b"v"}]))
+        writer.write(pa.Table.from_pylist([{"timestamp": queue.clock(), "key": "a", "value": b"v"}]))
     queue.tick()
     (task,) = queue.table().scan().plan_files()
     writes, book = Writes(lake), lake.book()

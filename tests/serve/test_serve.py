@@ -15,39 +15,34 @@ import pytest
 from bookkeeper.cli.serve import _say_late
 from bookkeeper.config.load import parse
 from bookkeeper.leases.lease import FileLease
-from tests.support.lake import Lake, Writes
+from tests.serve.daemons import Tables
+from tests.support.configured import program
+from tests.support.crew import Crew
 
 NAMES = ("a", "b", "c")
 
 
-class Served:
-    """A daemon on tables of one catalog, its configuration and what it says."""
+class Served(Tables):
+    """A daemon on tables of one catalog, and what it says."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.config = root, root / "bookkeeper.toml"
-        self.lakes = {name: Lake(root, name=name, identifier=f"demo.{name}") for name in NAMES}
-        self.writers = {name: Writes(lake) for name, lake in self.lakes.items()}
-        self.process: subprocess.Popen[str] | None = None
+        super().__init__(root, *NAMES)
+        self.config, self.crew = root / "bookkeeper.toml", Crew({}, root)
 
-    def configure(self, *names: str, more: str = "") -> None:
-        catalog = {"name": "lake", **self.lakes["a"].catalog_settings.properties}
-        lines = ["[catalog]", *(f"{key} = {json.dumps(value)}" for key, value in catalog.items())]
-        lines += ["[bookkeeper]", 'every = "20ms"', 'stop-patience = "5s"', 'listen = "127.0.0.1:0"']
-        lines += [line for name in names for line in (f"[tables.{name}]", f'identifier = "demo.{name}"')]
-        self.config.write_text("\n".join([*lines, more, ""]))
+    def configure(self, *names: str, file: str = "bookkeeper.toml", more: str = "", **daemon: str) -> Path:
+        path = super().configure(*names, file=file, **{"stop-patience": "5s", "listen": "127.0.0.1:0", **daemon})
+        path.write_text(path.read_text() + more)
+        return path
 
     def start(self) -> None:
-        words = [sys.executable, "-m", "bookkeeper", "run", "--config", str(self.config), "--log-format", "json"]
-        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        self.process = self.crew.start("daemon", program("bookkeeper", self.config), stderr=subprocess.PIPE)
 
     def hup(self) -> dict[str, Any]:
-        assert self.process is not None
         self.process.send_signal(signal.SIGHUP)
         return self.until(action="reload")
 
     def until(self, **wanted: Any) -> dict[str, Any]:
         """The next line of the log that says this."""
-        assert self.process is not None and self.process.stderr is not None
         for line in self.process.stderr:
             said: dict[str, Any] = json.loads(line)
             if said.items() >= wanted.items():
@@ -56,8 +51,7 @@ class Served:
 
     def commits(self, name: str, key: str) -> None:
         """A txlog of this table is committed."""
-        self.lakes[name].clock.now = self.lakes[name].clock.now.now(self.lakes[name].clock.now.tzinfo)
-        self.writers[name].publish(key)
+        self.publish(name, key)
         self.until(action="commit", table=name)
 
     def freeze(self, name: str) -> None:
@@ -68,7 +62,6 @@ class Served:
 
     def deafen(self) -> None:
         """From now on its output is not read, and the pipe is full."""
-        assert self.process is not None
         pipe = os.open(f"/proc/{self.process.pid}/fd/2", os.O_WRONLY | os.O_NONBLOCK)
         with suppress(BlockingIOError):
             while True:
@@ -82,18 +75,14 @@ class Served:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     made = Served(tmp_path)
-    yield made
-    if made.process is not None and made.process.poll() is None:
-        made.process.kill()
-    if made.process is not None:
-        made.process.communicate()
+    with made.crew:
+        yield made
 
 
 def test_beside_a_frozen_table_sighup_is_heard_and_sigterm_ends_the_others_cleanly(served: Served) -> None:
     served.configure("a", "b")
     served.freeze("b")
     served.start()
-    assert served.process is not None
     assert served.until(action="start")["message"] == "bookkeeper started"
     served.commits("a", "1")
 
@@ -118,7 +107,7 @@ def test_beside_a_frozen_table_sighup_is_heard_and_sigterm_ends_the_others_clean
 
     served.process.send_signal(signal.SIGTERM)
     assert served.until(action="stop", level="error")["tables"] == ["b"]
-    assert served.process.wait() == 0
+    assert served.crew.wait("daemon") == 0
     assert served.lakes["a"].keys() == ["1", "2"] and served.lakes["c"].keys() == ["1", "2", "3"]
 
 
@@ -126,14 +115,13 @@ def test_beside_a_frozen_table_sighup_is_heard_and_sigterm_ends_the_others_clean
 def test_a_daemon_whose_log_is_not_read_is_ended_by_sigterm_all_the_same(served: Served) -> None:
     served.configure("a")
     served.start()
-    assert served.process is not None
     served.commits("a", "1")
     served.deafen()
     served.writers["a"].publish("2")
     while served.lakes["a"].keys() != ["1", "2"]:
         pass  # and then it says so, or tries to
     served.process.send_signal(signal.SIGTERM)
-    assert served.process.wait(timeout=60) == 0
+    assert served.crew.wait("daemon", 60) == 0
 
 
 def test_a_setting_that_needs_a_restart_is_said(caplog: pytest.LogCaptureFixture) -> None:

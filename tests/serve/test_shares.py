@@ -1,13 +1,14 @@
 """Two real daemons on twenty tables: each works on its share, takes the other's when that one dies, gives it back."""
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.config.share import share_of
-from tests.serve.daemons import Daemon, Said, Tables
+from tests.serve.daemons import Tables
+from tests.support.configured import program
+from tests.support.crew import Crew, Said
 
 NAMES = [f"t{number:02d}" for number in range(20)]
 MINE = {name: {f"{share_of(f'demo.{name}', 2)}/2"} for name in NAMES}
@@ -21,11 +22,11 @@ class Shared(Tables):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, *NAMES)
-        self.said, self.rounds, self.daemons = Said(), 0, dict[str, Daemon]()
+        self.said, self.rounds, self.crew = Said(), 0, Crew({}, root)
 
     def start(self, share: str) -> None:
-        path = self.configure(f"{share[0]}.toml", share=share, failover_after="500ms", offer_every="1s")
-        self.daemons[share] = Daemon(path, self.said, share)
+        path = self.configure(file=f"{share[0]}.toml", share=share, failover_after="500ms", offer_every="1s")
+        self.crew.start(share[0], program("bookkeeper", path), self.said)
 
     def round(self) -> dict[str, set[str]]:
         """One txlog for each table; which daemon committed it."""
@@ -34,10 +35,10 @@ class Shared(Tables):
         for name in NAMES:
             self.publish(name, key)
         while len(shares_of) < len(NAMES):
-            share, said = self.said.next()
+            number, said = self.said.next()
             assert said.get("action") not in ("ended", "defect"), said
             if said.get("action") == "commit":
-                shares_of[said["table"]] = {share}
+                shares_of[said["table"]] = {f"{number}/2"}
         return shares_of
 
     def until(self, what: Callable[[dict[str, set[str]]], bool]) -> None:
@@ -51,9 +52,8 @@ class Shared(Tables):
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[Shared]:
     made = Shared(tmp_path)
-    yield made
-    for daemon in made.daemons.values():
-        daemon.end()
+    with made.crew:
+        yield made
 
 
 def test_two_daemons_split_the_tables_follow_each_other_and_give_back_and_every_row_is_in_once(shared: Shared) -> None:
@@ -62,10 +62,8 @@ def test_two_daemons_split_the_tables_follow_each_other_and_give_back_and_every_
     shared.until(lambda shares_of: shares_of == MINE)
     assert {share for shares in MINE.values() for share in shares} == {FIRST, SECOND}
 
-    killed = shared.daemons.pop(FIRST)
-    killed.signal(signal.SIGKILL)
+    shared.crew.kill(FIRST[0])
     shared.said.until(action="ended")
-    killed.end()
     shared.until(lambda shares_of: all(shares == {SECOND} for shares in shares_of.values()))
 
     shared.start(FIRST)

@@ -14,10 +14,10 @@ from benchmarks.support.harness import percentile
 from bookkeeper.history.registry import JOB, Registry
 from bookkeeper.history.registry import spark as query
 from tests.soak.account import Account, look, settle, work
-from tests.soak.crew import Crew
 from tests.soak.journal import txlogs
 from tests.soak.plan import COPY, QUERIES, SPARK, Ground, Plan
 from tests.soak.status import HEADS, Status, Watch, shown
+from tests.support.crew import Crew
 
 DRAIN_SECONDS = 900
 #: the load of a soak that should be shorter ends by then
@@ -43,7 +43,7 @@ class Soak:
     def __post_init__(self) -> None:
         self.rng = Random(self.plan.seed)
         self.ground = Ground.make(self.plan)
-        self.crew = Crew(self.plan.commands(), self.plan.root / "logs", nice=5 if self.plan.light else 0)
+        self.crew = Crew(self.plan.commands(), self.plan.root / "logs", nice=5 if self.plan.light else 0, grace=180)
 
     def run(self) -> bool:
         """All of it; whether the account is right."""
@@ -66,7 +66,7 @@ class Soak:
         Consumers first: what they have not seen must not expire before they are known. All are at work when it returns.
         """
         if self.plan.spark:
-            registry = Registry(self.ground.folder("events").store)
+            registry = Registry(self.ground.txlogs("events").store)
             registry.add(query(SPARK, self.plan.checkpoint, datetime.now(UTC), by=JOB))
         for role in self.crew.commands:
             if role.partition("-")[2] == "0":
@@ -75,7 +75,7 @@ class Soak:
         self._await("each writer has published", lambda: all(map(txlogs, self.plan.journals)))
 
     def _await_consumer(self) -> None:
-        registry = Registry(self.ground.folder("events").store)
+        registry = Registry(self.ground.txlogs("events").store)
         deadline = time.monotonic() + 60
         while COPY not in {item.name for item in registry.all()} and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -142,10 +142,10 @@ class Soak:
         self.quiet = time.time() * 1000
         for role in [*self.plan.writers, *({QUERIES} & self.crew.running.keys())]:
             self._stopped(role)
-        folders = [self.ground.folder(name) for name in ("events", "state")]
+        folders = [self.ground.txlogs(name) for name in ("events", "state")]
         self._await("nothing is pending", lambda: not any(folder.pending() for folder in folders))
         self._stopped(COPY)
-        self._done(COPY, [*self.crew.commands[COPY], "once"])
+        self._done(COPY, [*self.plan.commands()[COPY], "once"])
         if self.plan.spark:
             self._stopped(SPARK)
             self._done(SPARK, self.plan.stream("available-now"))
@@ -162,13 +162,11 @@ class Soak:
             self.account.wrong.append(f"{role} had exit code {code} after SIGTERM")
 
     def _done(self, role: str, command: list[str]) -> None:
-        process = self.crew.start(role, command)
+        self.crew.start(role, command)
         try:
-            code = process.wait(DRAIN_SECONDS)
+            code = self.crew.wait(role, DRAIN_SECONDS)
         except subprocess.TimeoutExpired:
-            code = -9
-            self.crew.kill(role, family=True)
-        self.crew.running.pop(role, None)
+            code = self.crew.kill(role, family=True)
         if code:
             self.account.wrong.append(f"{role} could not read the rest: exit code {code}")
 

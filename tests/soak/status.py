@@ -15,9 +15,9 @@ from typing import Any
 from benchmarks.support.harness import percentile
 from bookkeeper.contract import committed_txlogs as marks
 from bookkeeper.contract.names import TxlogName
-from tests.soak.crew import Crew, rss_mb
 from tests.soak.journal import DONE
 from tests.soak.plan import Ground, local
+from tests.support.crew import Crew, rss_mb
 
 TABLES = ("events", "state")
 HEADS = [

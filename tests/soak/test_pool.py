@@ -16,7 +16,7 @@ def test_a_pool_that_is_killed_and_a_driver_that_is_killed_lose_and_double_no_ro
 
 
 def test_the_account_sees_rows_that_are_missing_and_double(tmp_path: Path) -> None:
-    queue = pool.Queue(tmp_path, pool.SCHEMA, partition_by=())
+    queue = pool.Queue(tmp_path, schema=pool.SCHEMA, partition_by=())
     with queue.writer("pool") as writer:
         task = writer.task()
         writer.take([pool.write_part(task, 0, 10), pool.write_part(task, 0, 4)])

@@ -15,6 +15,7 @@ from bookkeeper.history.registry import Registry
 from bookkeeper.stores.open import open_store
 from spark_jobs import apply_changes, job
 from spark_jobs.table import main_history
+from tests.support.configured import configured
 from tests.support.folds import fold
 from tests.support.keyed import COLUMNS
 from tests.support.lake import Lake
@@ -30,10 +31,7 @@ class Copy:
         self.spark, self.checkpoint = spark, folder / "checkpoint"
         catalog = queue.catalog_settings.name
         self.source, self.target = f"{catalog}.demo.events", f"{catalog}.marts.events"
-        self.config = folder / "bookkeeper.toml"
-        given = {"name": catalog, **queue.catalog_settings.properties}
-        said = "\n".join(f'{key} = "{value}"' for key, value in given.items())
-        self.config.write_text(f'[catalog]\n{said}\n\n[tables.events]\nidentifier = "demo.events"\n')
+        self.config = configured(queue)
         monkeypatch.setattr(job, "begin", lambda *_: spark)
         monkeypatch.setattr(type(spark), "stop", lambda _: None)
 

@@ -19,8 +19,7 @@ from tests.servers import spark as prepared
 from tests.servers.process import LOOPBACK, Server, free_port
 from tests.spark.test_jobs import SUBMIT, environment, run, ticking
 from tests.support import cluster_job
-from tests.support.lake import Lake
-from tests.support.races import WallClock
+from tests.support.lake import Lake, WallClock
 
 pytestmark = pytest.mark.skipif("CLUSTER_TEST" not in os.environ, reason="installs packages, a minute: CLUSTER_TEST=1")
 HOME = Path(pyspark.__file__).parent

@@ -29,8 +29,7 @@ from spark_jobs.rewrite_groups import Source, operation_id, spelled
 from tests.support.compactor import live
 from tests.support.deletes import commit_deletes, equality
 from tests.support.lake import Lake as Queue
-from tests.support.lake import Writes, append_by_others
-from tests.support.races import WallClock
+from tests.support.lake import WallClock, Writes, append_by_others
 
 ID = "01a1fdf4-2b80-7001-8203-0405060708aa"
 OLD, OLDER = timedelta(hours=5), timedelta(days=1, hours=5)
@@ -40,7 +39,7 @@ OLD, OLDER = timedelta(hours=5), timedelta(days=1, hours=5)
 def queue(lake: Any, request: pytest.FixtureRequest) -> Queue:
     """A queue in the lake of the Spark session, by day."""
     name = "".join(char for char in request.node.name if char.isalnum())[-40:]
-    return Queue(lake.config_path.parent, identifier=f"queue.{name}", clock=WallClock())
+    return Queue(lake.config.parent, identifier=f"queue.{name}", clock=WallClock())
 
 
 def name_of(queue: Queue) -> str:

@@ -12,8 +12,7 @@ import pytest
 from bookkeeper.errors import ConfigInvalid
 from spark_jobs.data_source import BookkeeperSource, JobWriter
 from tests.spark.test_jobs import ticking
-from tests.support.lake import Lake
-from tests.support.races import WallClock
+from tests.support.lake import Lake, WallClock
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SCHEMA = "value binary, timestamp timestamp, key string"

@@ -5,11 +5,9 @@ The jobs as a user starts them: processes of their own, with or without spark-su
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 import venv
 from datetime import timedelta
 from pathlib import Path
@@ -21,9 +19,9 @@ from pyiceberg.transforms import IdentityTransform
 from tests.servers import spark as prepared
 from tests.servers import wheels
 from tests.servers.needed import needed
+from tests.support.crew import Crew
 from tests.support.lake import Lake as Queue
-from tests.support.lake import Writes, live_files
-from tests.support.races import WallClock
+from tests.support.lake import WallClock, Writes, live_files
 from tests.support.spark_lake import new_lake, rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +56,7 @@ def read_stream(lake, folder, *more):
     """
     The arguments of a read_stream job that copies the lake's table `t0`.
     """
-    config = ["--config", str(lake.config_path), "--table", "t0", "--checkpoint", str(folder / "checkpoint")]
+    config = ["--config", str(lake.config), "--table", "t0", "--checkpoint", str(folder / "checkpoint")]
     return [*config, "--sink", "table:queue.consumed", "--progress", str(folder / "progress.jsonl"), *more]
 
 
@@ -72,17 +70,6 @@ def progress(folder):
 
 def consumed(lake):
     return sorted(lake.catalog.load_table("queue.consumed").scan().to_arrow()["key"].to_pylist())
-
-
-def wait_for(what, process):
-    """
-    Look again until `what()` is true; fail when the process ends or patience does.
-    """
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not what():
-        assert time.monotonic() < until, "patience is at its end"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            pytest.fail(f"ended early: {process.communicate(timeout=0.1)[0][-3000:]}")
 
 
 @pytest.fixture
@@ -105,18 +92,17 @@ def own_lake(tmp_path):
 )
 def test_a_job_follows_a_live_table_and_ends_on_sigterm(own_lake, tmp_path, start):
     command = [*start, *read_stream(own_lake, tmp_path, "--trigger", "100ms")]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        wait_for(lambda: progress(tmp_path), process)
+    with Crew({"job": command}, tmp_path / "lake") as crew:
+        crew.start("job", cwd=tmp_path, env=environment())
+        crew.until(lambda: progress(tmp_path), PATIENCE_SECONDS)
         own_lake.append(own_lake.catalog.load_table("queue.t0"), rows("z"))
-        wait_for(lambda: sum(line["rows"] for line in progress(tmp_path)) == 6, process)
-        process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
+        crew.until(lambda: sum(line["rows"] for line in progress(tmp_path)) == 6, PATIENCE_SECONDS)
+        code = crew.stop("job", 60)
+    said = crew.log("job").read_text()
 
     assert consumed(own_lake) == list("abcdez")
     assert "Traceback" not in said
-    assert process.returncode == (143 if start[0] == SUBMIT else 0), said[-3000:]
+    assert code == (143 if start[0] == SUBMIT else 0), said[-3000:]
     assert {path.name for path in tmp_path.iterdir()} == {"lake", "checkpoint", "progress.jsonl"}
 
 
@@ -131,7 +117,7 @@ def test_a_job_follows_a_live_table_and_ends_on_sigterm(own_lake, tmp_path, star
 def test_a_compaction_publishes_what_the_bookkeeper_commits(tmp_path, start, command):
     prepared.wanted()
     own = new_lake(tmp_path / "lake")
-    with own.config_path.open("a") as text:
+    with own.config.open("a") as text:
         text.write('\n[tables.events]\nidentifier = "queue.events"\n')
     queue = Queue(tmp_path / "lake", WallClock(), identifier="queue.events")
     writer = Writes(queue)
@@ -141,7 +127,7 @@ def test_a_compaction_publishes_what_the_bookkeeper_commits(tmp_path, start, com
     with queue.table().update_sort_order() as order:
         order.asc("key", IdentityTransform())
     words = ["rewrite-data-files"] if start[-1].endswith("maintain") else []
-    words += ["--config", str(own.config_path), "--table", "events", *command]
+    words += ["--config", str(own.config), "--table", "events", *command]
 
     with ticking(queue):
         said = run([*start, *words], cwd=tmp_path, env=environment())
@@ -162,13 +148,13 @@ def test_a_compaction_publishes_what_the_bookkeeper_commits(tmp_path, start, com
 def test_a_stream_is_written_through_txlogs(tmp_path, start):
     prepared.wanted()
     own = new_lake(tmp_path / "lake")
-    with own.config_path.open("a") as text:
+    with own.config.open("a") as text:
         text.write('\n[tables.events]\nidentifier = "queue.events"\n')
     queue = Queue(tmp_path / "lake", WallClock(), identifier="queue.events", file_names="strict")
     (tmp_path / "in").mkdir()
     line = {"timestamp": "2026-03-01T12:00:00Z", "key": "a", "value": "AQI="}
     (tmp_path / "in" / "1.json").write_text(json.dumps(line) + "\n")
-    words = ["--config", str(own.config_path), "--checkpoint", str(tmp_path / "checkpoint"), "--name", "orders"]
+    words = ["--config", str(own.config), "--checkpoint", str(tmp_path / "checkpoint"), "--name", "orders"]
     words += ["--source", f"json:{tmp_path}/in", "--trigger", "available-now"]
 
     with ticking(queue):

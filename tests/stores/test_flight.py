@@ -1,6 +1,6 @@
 """What a commit writes, on real object stores: under way at once, and whatever part of it a crash leaves undone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
@@ -10,16 +10,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.catalogs.open import load_table, open_catalog
-from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.config.settings import Catalog, Table
-from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Retry
-from bookkeeper.ledger.commit_clock import CommitClock
-from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.stores.open import open_store, stores_with
+from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from bookkeeper.tick.tick import Bookkeeper
 from tests.chaos.objects import _rows
 from tests.servers.line import Lost
 from tests.servers.objects import azure_properties, s3_properties
@@ -27,7 +20,8 @@ from tests.servers.proxy import Proxy, Reply, Request, proxy
 from tests.servers.shared import place, wanted
 from tests.stores.wires import OBJECTS
 from tests.support.faults import Crash
-from tests.support.lake import Clock
+from tests.support.lake import Lake
+from tests.support.pyiceberg_files import sqlite_catalog
 from writers.writer import Writer
 
 #: how the requests of one append's flight are recognised: data file, manifest, manifest list, metadata.json
@@ -35,42 +29,23 @@ FLIGHT = ("data/", "-m0.avro", "/snap-", ".metadata.json")
 SECONDS = 30
 
 
-class Queue:
+class Queue(Lake):
     """A queue whose catalog is a file, whose all else is on an object store, and whose writer has published a row."""
 
     def __init__(self, kind: str, root: Path) -> None:
-        self.properties = dict(wanted(kind).properties)
-        catalog = {"type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": place(kind)}
-        self.clock, self.kind, self.settings = Clock(), kind, Table(name="events", identifier="demo.events")
-        self.catalog_properties = {**self.properties, **catalog}
-        self.catalog = open_catalog(Catalog("lake", self.catalog_properties), create=True)
-        self.made = initialise(self.catalog, self.settings, schema_for(self.settings))
-        self.writer = Writer.open(self.made.folder, "w1", clock=self.clock, stores=stores_with(self.properties))
+        self.kind, self.properties = kind, dict(wanted(kind).properties)
+        catalog = sqlite_catalog(root, **{**self.properties, "warehouse": place(kind)})
+        super().__init__(root, catalog=catalog, file_names=None)
+        self.writer = Writer.open(self.made.folder, "w1", clock=self.clock, stores=self.store)
 
     def publish(self, key: str) -> None:
         self.writer.write(_rows([key], self.clock))
         self.writer.publish()
 
-    def book(self, store: Callable[[str], Store] | None = None, **far: str) -> Bookkeeper:
-        """A bookkeeper that remembers nothing."""
-        properties = {**self.properties, **far}
-        opened = store or stores_with(properties)
-        catalog = open_catalog(Catalog("lake", {**self.catalog_properties, **far}))
-        folder = Folder(opened(self.made.folder))
-        clock = CommitClock(self.clock, self.settings.name, folder)
-        return Bookkeeper(self.settings, folder, Ledger(catalog, self.settings.identifier, clock, opened))
-
-    def tick(self, book: Bookkeeper) -> Any:
-        done = book.tick(self.clock.move(seconds=1))
+    def tick(self, book: Any = None, **move: float) -> Any:
+        done = super().tick(book, **move)
         book.inbox.consumed.wait()
         return done
-
-    def keys(self) -> list[str]:
-        rows = load_table(self.catalog, self.settings.identifier).scan(selected_fields=("key",)).to_arrow()
-        return sorted(str(key) for key in rows["key"].to_pylist())
-
-    def pending(self) -> list[Any]:
-        return Folder(open_store(self.made.folder, self.properties)).pending()
 
 
 @pytest.fixture(params=OBJECTS)
@@ -100,7 +75,7 @@ def test_lookups_manifest_list_and_metadata_are_under_way_at_the_same_time(queue
     with proxy(wanted(queue.kind).port, AllAtOnce) as between:
         assert isinstance(between, AllAtOnce)
         far = {"azurite": azure_properties, "s3": s3_properties}[queue.kind](between.port)
-        book = queue.book(**far)
+        book = queue.book(far=far)
         queue.tick(book)
         for key in ("c", "d"):
             queue.publish(key)
@@ -157,7 +132,7 @@ def dies_in_flight(queue: Queue, patched: pytest.MonkeyPatch, done: Sequence[int
     if len(done) == len(FLIGHT):
         patched.setattr(type(queue.catalog), "_swap", _crash)
     with pytest.raises(Crash):
-        queue.tick(queue.book(store))
+        queue.tick(queue.book(store=store))
 
 
 def test_three_bookkeepers_without_a_lease_commit_every_row_once(queue: Queue) -> None:

@@ -1,7 +1,6 @@
 """The whole queue on each object store: init, writers, bookkeeper, reaper and the commands that look."""
 
 import json
-import signal
 import time
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from tests.servers import postgres, rest_catalog
 from tests.servers.needed import needed
 from tests.servers.objects import bucket, s3
 from tests.servers.shared import place, wanted
-from tests.stores.queues import Queue, new_queue, queue_with
 from tests.stores.wires import ALL_OBJECTS, OBJECTS
+from tests.support.configured import Queue, new_queue, program, queue_with
+from tests.support.crew import Crew
 
 
 @pytest.fixture(params=ALL_OBJECTS)
@@ -47,32 +47,16 @@ def test_a_bookkeeper_that_is_killed_is_followed_and_no_row_is_lost_or_double(tm
     queue = new_queue("azurite", tmp_path)
     queue.run("bookkeeper", "init")
     keys = queue.generate("w1", files=2)
-    first, second = queue.start("run"), None
-    try:
-        _until(lambda: queue.keys() == dict.fromkeys(keys, 1))
+    with Crew({"bookkeeper": program("bookkeeper", queue.config)}, tmp_path) as crew:
+        crew.start("bookkeeper")
+        crew.until(lambda: queue.keys() == dict.fromkeys(keys, 1))
         keys |= queue.generate("w2", files=4)
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-        second = queue.start("run")
-        _until(lambda: queue.keys() == dict.fromkeys(keys, 1) and not queue.asked("pending"))
-        second.send_signal(signal.SIGTERM)
-        assert second.wait(120) == 0
-    finally:
-        for process in (first, second):
-            if process is not None and process.poll() is None:
-                process.kill()
-                process.wait()
+        crew.kill("bookkeeper")
+        crew.start("bookkeeper")
+        crew.until(lambda: queue.keys() == dict.fromkeys(keys, 1) and not queue.asked("pending"))
+        assert crew.stop("bookkeeper", 120) == 0
     assert queue.asked("verify") == []
     _no_secret_in(queue)
-
-
-def _until(true: object, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if true():  # type: ignore[operator]
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"not within {seconds} s")
 
 
 def _no_secret_in(queue: Queue) -> None:
@@ -85,7 +69,7 @@ def _no_secret_in(queue: Queue) -> None:
     secrets = [value for key, value in properties.items() if "secret" in key or "connection-string" in key]
     secrets += [part.partition("=")[2] for text in secrets for part in text.split(";") if part.startswith("AccountKey")]
     told = b"".join(content(open_at(queue.url)).values())
-    log = queue.config.with_name("process.log")
+    log = queue.config.with_name("bookkeeper.log")
     told += log.read_bytes() if log.exists() else b""
     assert secrets
     assert not [secret for secret in secrets if secret.encode() in told]

@@ -8,7 +8,7 @@ import pytest
 from bookkeeper.function import NotDone, function
 from bookkeeper.leases.lease import lease_on
 from bookkeeper.stores.open import open_store
-from tests.stores.queues import Queue, new_queue
+from tests.support.configured import Queue, new_queue
 
 BATCH = {"Records": [{"messageId": "m1", "body": "{}"}, {"messageId": "m2", "body": "{}"}]}
 

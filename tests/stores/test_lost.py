@@ -1,6 +1,5 @@
 """A catalog or a txlog folder that was lost, with the table on each object store."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,9 @@ import pytest
 from bookkeeper.catalogs.open import STORAGE
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from tests.stores.queues import Queue, new_queue
 from tests.stores.wires import ALL_OBJECTS
+from tests.support.configured import Queue, new_queue, program
+from tests.support.crew import Crew
 
 
 @pytest.fixture(params=ALL_OBJECTS)
@@ -61,26 +61,19 @@ def test_a_catalog_that_is_nothing_but_storage_gets_back_a_table_it_has_lost(tmp
 
 def test_a_folder_that_is_gone_is_not_made_again_by_anything_that_runs(queue: Queue) -> None:
     queue.generate("w1", files=1)
-    daemon = queue.start("run")
-    try:
-        until = time.monotonic() + 120
-        while not queue.keys():
-            assert time.monotonic() < until
+    with Crew({"bookkeeper": program("bookkeeper", queue.config)}, queue.config.parent) as crew:
+        crew.start("bookkeeper")
+        crew.until(queue.keys)
         store = folder_of(queue)
         kept = {item.key: store.read(item.key) for item in store.list("") if "lease" not in item.key}
         store.delete_many([item.key for item in store.list("") if "lease" not in item.key])  # Azure refuses that
-        log = queue.config.with_name("process.log")
-        until = time.monotonic() + 120
-        while "no card.json" not in log.read_text():
-            assert time.monotonic() < until, log.read_text()
+        crew.until(lambda: "no card.json" in crew.log("bookkeeper").read_text())
 
         queue.run("bookkeeper", "once", code=3)
         queue.run("reaper", "once", code=3)
         queue.run("writer", "generate", "--files", "1", "--folder", queue.folder, "--quiet", code=1)
         left = {item.key for item in store.list("")}
-    finally:
-        daemon.terminate()
-        assert daemon.wait(120) == 0
+        assert crew.stop("bookkeeper", 120) == 0
     # What a tick that had begun may still have written is no folder: nothing publishes or commits there.
     assert left <= {"lease", "marks.json", "clock/probe"}
 

@@ -1,20 +1,19 @@
 """What a publish costs in round trips, on the wire: what has to wait for nothing is under way at once."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Barrier
 
 import pyarrow as pa
 import pytest
 
-from bookkeeper.catalogs.open import STORAGE, open_catalog
-from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.config.settings import Catalog, Table
-from bookkeeper.stores.open import stores_with
+from bookkeeper.catalogs.open import STORAGE
+from bookkeeper.config.settings import Catalog
 from tests.servers.objects import azure_properties, s3_properties
 from tests.servers.proxy import Proxy, Reply, Request, proxy
 from tests.servers.shared import place, wanted
 from tests.stores.wires import OBJECTS
-from tests.support.lake import Clock
+from tests.support.lake import Clock, Lake
 from writers.writer import Writer
 
 
@@ -49,9 +48,9 @@ def test_a_publish_is_two_round_trips_in_a_row_however_many_files_it_has(kind: s
         assert isinstance(between, Gate)
         near = {**wanted(kind).properties, "py-catalog-impl": STORAGE, "warehouse": place(kind)}
         far = {**near, **{"azurite": azure_properties, "s3": s3_properties}[kind](between.port)}
-        table, clock = Table(name="events", identifier="demo.events"), Clock()
-        made = initialise(open_catalog(Catalog("lake", near)), table, schema_for(table))
-        writer = Writer.open(made.folder, "w1", clock=clock, stores=stores_with(far))
+        lake = Lake(Path(), catalog=Catalog("lake", near), file_names=None)
+        clock = lake.clock
+        writer = Writer.open(lake.made.folder, "w1", clock=clock, stores=lake.far_store(**far))
         for files, others in ((1, ["card.json", "list"]), (3, ["card.json", "list", "marks.json"])):
             clock.move(seconds=2)
             writer.write(rows(clock, files))

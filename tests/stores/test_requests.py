@@ -3,21 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Barrier
 from urllib.parse import urlsplit
 
 import pytest
 
-from bookkeeper.catalogs.open import STORAGE, load_table, open_catalog
-from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.config.settings import Catalog, Table
-from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.catalogs.open import STORAGE
+from bookkeeper.config.settings import Catalog
 from bookkeeper.discover.find_pending import PendingIndex
 from bookkeeper.discover.probe import Probe
-from bookkeeper.ledger.commit_clock import CommitClock
-from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.stores.open import open_store, stores_with
-from bookkeeper.tick.tick import Bookkeeper
 from tests.chaos.objects import _rows
 from tests.discover.pending import Told
 from tests.servers.line import Line
@@ -25,43 +20,34 @@ from tests.servers.objects import azure_properties, s3_properties
 from tests.servers.proxy import Proxy, Reply, Request, proxy
 from tests.servers.shared import place, wanted
 from tests.stores.wires import OBJECTS
-from tests.support.lake import Clock
+from tests.support.lake import Lake
 from writers.writer import Writer
 
 
-class Counted:
+class Counted(Lake):
     """A queue on nothing but storage, with a proxy that counts before its bookkeeper."""
 
     def __init__(self, kind: str, between: Proxy) -> None:
         near = {**wanted(kind).properties, "py-catalog-impl": STORAGE, "warehouse": place(kind)}
-        far = {**near, **{"azurite": azure_properties, "s3": s3_properties}[kind](between.port)}
-        self.clock, self.between, self.near = Clock(), between, near
-        table = Table(name="events", identifier="demo.events")
-        self.catalog = open_catalog(Catalog("lake", near))
-        self.made = initialise(self.catalog, table, schema_for(table))
-        folder = Folder(open_store(self.made.folder, far))
-        clock = CommitClock(self.clock, table.name, folder)
-        ledger = Ledger(open_catalog(Catalog("lake", far)), table.identifier, clock)
-        self.book = Bookkeeper(table, folder, ledger)
-        self.writers: dict[str, Writer] = {}
+        super().__init__(Path(), catalog=Catalog("lake", near), file_names=None)
+        far = {"azurite": azure_properties, "s3": s3_properties}[kind](between.port)
+        self.between, self.counted, self.writers = between, self.book(far=far), dict[str, Writer]()
 
     def publish(self, writers: int) -> None:
         """One txlog of each."""
         for number in range(writers):
             name = f"w{number}"
             if name not in self.writers:
-                self.writers[name] = Writer.open(
-                    self.made.folder, name, clock=self.clock, stores=stores_with(self.near)
-                )
+                self.writers[name] = Writer.open(self.made.folder, name, clock=self.clock, stores=self.store)
             self.writers[name].write(_rows([f"{name}-{self.clock.now.timestamp()}"], self.clock))
             self.writers[name].publish()
 
-    def tick(self, seconds: float = 1) -> int:
-        """How many requests one tick makes."""
+    def requests(self, seconds: float = 1) -> int:
+        """How many one tick makes."""
         line = Line()
         self.between.use(line, all_requests=True)
-        self.book.tick(self.clock.move(seconds=seconds))
-        self.book.inbox.consumed.wait()
+        self.tick(self.counted, seconds=seconds)
+        self.counted.inbox.consumed.wait()
         return line.requests
 
 
@@ -71,15 +57,15 @@ def counted(kind: str) -> Iterator[Counted]:
     with proxy(wanted(kind).port) as between:
         made = Counted(kind, between)
         made.publish(5)
-        made.tick()
+        made.requests()
         yield made
-        assert len(load_table(made.catalog, "demo.events").scan().to_arrow()) > 0
+        assert len(made.table().scan().to_arrow()) > 0
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_an_idle_tick_is_one_listing_and_a_look_at_the_marks(kind: str) -> None:
     with counted(kind) as queue:
-        assert queue.tick() == 2
+        assert queue.requests() == 2
 
 
 @dataclass
@@ -123,8 +109,8 @@ def watched(kind: str) -> Iterator[tuple["Counted", Watched]]:
         assert isinstance(between, Watched)
         made = Counted(kind, between)
         made.publish(2)
-        made.tick()
-        made.tick(seconds=11)
+        made.requests()
+        made.requests(seconds=11)
         between.events.clear()
         yield made, between
 
@@ -133,13 +119,13 @@ def watched(kind: str) -> Iterator[tuple["Counted", Watched]]:
 def test_a_reload_is_two_conditional_reads_at_once_and_reads_no_manifest_list(kind: str) -> None:
     with watched(kind) as (queue, between):
         queue.publish(1)
-        queue.tick()
+        queue.requests()
         between.events.clear()
-        queue.tick()
+        queue.requests()
         idle = len(between.named(*RECORDS))
         between.events.clear()
         between.at_once(*RECORDS)
-        queue.tick(seconds=11)
+        queue.requests(seconds=11)
         assert not between.together and len(between.named(*RECORDS)) - idle <= 2 * 2, "each is asked and answered"
         assert not between.named("snap-", ".avro", "card.json 2", "marks.json 2")
         answered = [between.events.index(f"GET {record} 304") for record in RECORDS]
@@ -149,8 +135,8 @@ def test_a_reload_is_two_conditional_reads_at_once_and_reads_no_manifest_list(ki
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_after_an_error_nothing_that_was_remembered_is_asked_for_by_its_tag(kind: str) -> None:
     with watched(kind) as (queue, between):
-        queue.book.loaded.forget()
-        queue.tick()
+        queue.counted.loaded.forget()
+        queue.requests()
         for record in RECORDS:
             assert next(event for event in between.named(record) if event != f"GET {record}").startswith(
                 f"GET {record} 20"
@@ -161,10 +147,10 @@ def test_after_an_error_nothing_that_was_remembered_is_asked_for_by_its_tag(kind
 def test_a_hinted_tick_begins_with_the_txlog_itself(kind: str) -> None:
     with watched(kind) as (queue, between):
         queue.publish(2)
-        names = frozenset(item.name for item in Folder(open_store(queue.made.folder, queue.near)).pending())
-        queue.book.inbox.pending_index.discovery, queue.book.inbox.pending_index.look_every = Told(names), 1000
+        names = frozenset(item.name for item in queue.folder.pending())
+        queue.counted.inbox.pending_index.discovery, queue.counted.inbox.pending_index.look_every = Told(names), 1000
         between.at_once(*[str(name) for name in names])
-        queue.tick()
+        queue.requests()
         assert {*between.events[:2]} == {f"GET {name}" for name in names} and not between.together
         assert not between.named("HEAD") and len(between.named(*[f"GET {name}" for name in names])) == 2 * 2
 
@@ -175,7 +161,7 @@ def test_a_commit_costs_two_requests_a_txlog_and_some_that_do_not_grow(kind: str
         costs = []
         for writers in (1, 5, 9):
             queue.publish(writers)
-            costs.append(queue.tick())
+            costs.append(queue.requests())
         # Read the txlog, look for its file; where there are no batches, delete the txlog.
         each = 3 if kind == "azurite" else 2
         assert [costs[1] - costs[0], costs[2] - costs[1]] == [4 * each, 4 * each]
@@ -187,14 +173,14 @@ def test_a_commit_costs_two_requests_a_txlog_and_some_that_do_not_grow(kind: str
 def test_no_put_waits_for_leave_to_send_its_body(kind: str) -> None:
     with watched(kind) as (queue, between):
         queue.publish(1)
-        queue.tick()
+        queue.requests()
         assert between.named("PUT marks.json") and not between.hesitant
 
 
 def test_probing_asks_for_each_writer_and_lists_now_and_then() -> None:
     with counted("azurite") as queue:
-        queue.book.inbox.pending_index = PendingIndex(Probe(), look_every=5)
+        queue.counted.inbox.pending_index = PendingIndex(Probe(), look_every=5)
         queue.publish(5)
-        queue.tick()  # lists, and so meets the writers
+        queue.requests()  # lists, and so meets the writers
         # After rows rewrites/ is listed once more: in the fourth.
-        assert [queue.tick() for _ in range(6)] == [1 + 5] * 3 + [1 + 5 + 1] + [2] + [1 + 5]
+        assert [queue.requests() for _ in range(6)] == [1 + 5] * 3 + [1 + 5 + 1] + [2] + [1 + 5]

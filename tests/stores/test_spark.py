@@ -2,10 +2,7 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +13,9 @@ from bookkeeper.catalogs.open import STORAGE
 from spark_jobs.versions import packages
 from tests.servers import jars, spark
 from tests.servers.needed import needed
-from tests.stores.queues import Queue, new_queue
 from tests.stores.wires import OBJECTS
+from tests.support.configured import Queue, new_queue, queue_with
+from tests.support.crew import Crew
 
 pytestmark = pytest.mark.spark
 
@@ -31,25 +29,29 @@ def test_a_spark_stream_reads_each_row_once_as_the_table_grows(kind: str, tmp_pa
     queue.run("bookkeeper", "init")
     queue.generate("w1", files=2)
     queue.asked("once")
-    with following(queue, tmp_path) as has_read:
-        has_read(100)
+    with following(queue, tmp_path) as reads:
+        reads(100)
         queue.generate("w2", files=1)
         queue.asked("once")
-        has_read(150)
+        reads(150)
 
 
 @pytest.mark.parametrize("kind", ["local", *OBJECTS])
 def test_a_spark_stream_follows_a_table_that_is_nothing_but_storage(kind: str, tmp_path: Path) -> None:
-    queue = _on_disk(tmp_path) if kind == "local" else new_queue(kind, tmp_path, {"py-catalog-impl": STORAGE})
+    keys = {"py-catalog-impl": STORAGE}
+    if kind == "local":
+        queue = queue_with({**keys, "warehouse": f"file://{tmp_path}/warehouse"}, f"file://{tmp_path}", tmp_path)
+    else:
+        queue = new_queue(kind, tmp_path, keys)
     queue.run("bookkeeper", "init")
     queue.generate("w1", files=2)
     queue.asked("once")
-    with following(queue, tmp_path, "--consumer", "none", *(_with_s3a(queue) if kind == "s3" else ())) as has_read:
-        has_read(100)
+    with following(queue, tmp_path, "--consumer", "none", *(_with_s3a(queue) if kind == "s3" else ())) as reads:
+        reads(100)
         for number in range(12 if kind == "local" else 2):
             queue.generate(f"x{number}", files=1, records=5)
             queue.asked("once")
-        has_read(100 + 5 * (number + 1))
+        reads(100 + 5 * (number + 1))
 
 
 def _with_s3a(queue: Queue) -> list[str]:
@@ -60,41 +62,19 @@ def _with_s3a(queue: Queue) -> list[str]:
     return ["--conf", f"spark.driver.extraClassPath={':'.join(map(str, found))}"]
 
 
-def _on_disk(path: Path) -> Queue:
-    config = path / "bookkeeper.toml"
-    config.write_text(
-        f'[catalog]\npy-catalog-impl = "{STORAGE}"\nwarehouse = "file://{path}/warehouse"\n'
-        f'[tables.events]\nidentifier = "demo.events"\nfolder = "file://{path}/queue"\n'
-    )
-    return Queue(config, f"file://{path}")
-
-
 @contextmanager
 def following(queue: Queue, path: Path, *more: str) -> Iterator[Callable[[int], None]]:
-    """A running stream; yields a function that waits until it has read so many rows."""
+    """A running stream; yields what waits until it has read so many rows."""
     spark.wanted(packages(queue.settings.catalog.properties))
-    environ = dict(os.environ)
-    progress, log = path / "progress.ndjson", path / "spark.log"
+    progress = path / "progress.ndjson"
     command = [sys.executable, "-m", "spark_jobs.read_stream", "--config", str(queue.config)]
     command += ["--checkpoint", f"file://{path}/checkpoint", "--sink", "noop", "--progress", str(progress), *more]
-    with log.open("ab") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environ)
 
-    def has_read(rows: int) -> None:
-        deadline, seen = time.monotonic() + WAIT_SECONDS, 0
-        while seen != rows:
-            text = log.read_text("utf-8", "replace")[-3000:]
-            assert process.poll() is None, text
-            assert time.monotonic() < deadline, f"{seen} rows, not {rows}, within {WAIT_SECONDS} s\n{text}"
-            time.sleep(0.3)
-            lines = progress.read_text("utf-8").splitlines() if progress.exists() else []
-            seen = sum(json.loads(line)["rows"] for line in lines)
+    def seen() -> int:
+        lines = progress.read_text("utf-8").splitlines() if progress.exists() else []
+        return sum(json.loads(line)["rows"] for line in lines)
 
-    try:
-        yield has_read
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+    with Crew({"spark": command}, path) as crew:
+        crew.start("spark")
+        yield lambda rows: crew.until(lambda: seen() == rows, WAIT_SECONDS)
+        crew.stop("spark", 60)

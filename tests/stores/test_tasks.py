@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from bookkeeper.stores.open import stores_with
-from tests.stores.queues import Queue, new_queue
 from tests.stores.wires import OBJECTS
+from tests.support.configured import Queue, new_queue
 from writers import Task, Writer
 
 

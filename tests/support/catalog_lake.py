@@ -14,8 +14,6 @@ from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.commands.verify import ERROR, Audit, verify
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
@@ -29,7 +27,7 @@ from tests.chaos.tally import Tally
 from tests.servers import Server, postgres, rest_catalog, scratch
 from tests.servers.line import Line
 from tests.servers.proxy import Proxy, proxy
-from tests.support.lake import Clock, Lake, Writes
+from tests.support.lake import Lake, Writes
 from tests.support.lossy import lossy_catalog
 
 STORAGE = "bookkeeper.catalogs.storage.StorageCatalog"
@@ -85,14 +83,15 @@ class Place:
 
     def table(self, **settings: Any) -> Table:
         """The settings of a table that was not used yet."""
-        self.made += 1
-        return replace(
-            Table(name=f"events{self.made}", identifier=f"demo.events{self.made}", file_names="loose"), **settings
-        )
+        return Table(**{"file_names": "loose", **self._names(), **settings})
 
     def lake(self, **settings: Any) -> "CatalogLake":
         """A new queue."""
-        return CatalogLake(self, self.table(**settings))
+        return CatalogLake(self, **{**self._names(), **settings})
+
+    def _names(self) -> dict[str, Any]:
+        self.made += 1
+        return {"name": f"events{self.made}", "identifier": f"demo.events{self.made}"}
 
     def close(self) -> None:
         """Gives back what the opened catalogs hold."""
@@ -139,16 +138,18 @@ def _closed(made: Place) -> Iterator[Place]:
 class CatalogLake(Lake):
     """A queue in a catalog of any kind."""
 
-    def __init__(self, where: Place, settings: Table) -> None:
+    def __init__(self, where: Place, **settings: Any) -> None:
         self.where = where
-        self.root = where.root
-        self.clock = Clock()
-        self.settings = settings
-        self.catalog_settings = where.settings
-        self.catalog = where.near
-        self.made = initialise(self.catalog, settings, schema_for(settings))
-        self.folder = Folder(open_store(self.made.folder))
+        super().__init__(where.root, catalog=where.settings, **settings)
         self.published: list[str] = []
+
+    def opened(self, create: bool = False, **far: str) -> Any:
+        """The catalog, with nothing between us and it; closed with its place."""
+        return self.where.near
+
+    def store(self, url: str) -> Store:
+        """The store at `url`, with the machine's clock."""
+        return open_store(url)
 
     def book(
         self,
@@ -192,10 +193,7 @@ class CatalogLake(Lake):
 
     def wrong(self) -> list[str]:
         """What `verify` calls an error, and what was rejected though all that was published is good."""
-        ledger = Ledger(self.catalog, self.settings.identifier, self.clock)
-        view = ledger.load(self.folder.card().folder)
-        found = verify(Audit(view, self.folder, ledger, self.settings))
-        return [f"{item.what}: {item.where}" for item in found if item.severity == ERROR] + list(self.rejected())
+        return [*super().wrong(), *self.rejected()]
 
 
 class Chain:

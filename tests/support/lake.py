@@ -1,5 +1,6 @@
 """
-A small lake for tests: queues on SQLite and local disk, and a writer that is nothing but the contract.
+The lake of tests in one process: queues on SQLite and local disk, or in any catalog and on any store, and a writer that
+is nothing but the contract.
 
 Its clock is moved by the test, and its disk stamps files with that clock.
 """
@@ -7,7 +8,7 @@ Its clock is moved by the test, and its disk stamps files with that clock.
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,7 @@ from pyiceberg.schema import Schema
 
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.commands.verify import ERROR, Audit, verify
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.contract.txlog import Envelope, encode
@@ -33,11 +35,11 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.local import LocalStore
 from bookkeeper.stores.locations import local_path
-from bookkeeper.stores.open import open_store
+from bookkeeper.stores.open import open_store, stores_with
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.tick import Bookkeeper
 from tests.support.faults import Faults, FaultyCatalog, FaultyStore
-from tests.support.pyiceberg_files import parquet_file
+from tests.support.pyiceberg_files import parquet_file, sqlite_catalog
 
 STOCK = "pyiceberg.catalog.sql.SqlCatalog"
 
@@ -54,6 +56,21 @@ class Clock:
     def move(self, **span: float) -> datetime:
         self.now += timedelta(**span)
         return self.now
+
+
+class WallClock(Clock):
+    """The machine's clock, which the test does not move."""
+
+    def __init__(self) -> None: ...
+
+    def __getattribute__(self, name: str) -> Any:
+        return datetime.now(UTC) if name == "now" else super().__getattribute__(name)
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC)
+
+    def move(self, **span: float) -> datetime:
+        return datetime.now(UTC)
 
 
 def noon() -> datetime:
@@ -99,7 +116,8 @@ class Lake:
         clock: Clock | None = None,
         columns: Any = (),
         stock: bool = False,
-        catalog: str = "lake",
+        catalog: str | Catalog = "lake",
+        schema: Schema | None = None,
         **settings: Any,
     ) -> None:
         self.root = root
@@ -109,19 +127,29 @@ class Lake:
         self.settings = replace(
             Table(name="events", identifier="demo.events", schema=columns, file_names="loose"), **settings
         )
-        kind = {"py-catalog-impl": STOCK} if stock else {"type": "sql"}
-        self.catalog_settings = Catalog(
-            catalog, {**kind, "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
-        )
-        self.catalog = open_catalog(self.catalog_settings, create=True)
-        self.made = initialise(self.catalog, self.settings, schema_for(self.settings))
+        kind = {"py-catalog-impl": STOCK} if stock else {}
+        self.catalog_settings = catalog if isinstance(catalog, Catalog) else sqlite_catalog(root, catalog, **kind)
+        self.catalog = self.opened(create=True)
+        self.make(schema)
+
+    def make(self, schema: Schema | None = None) -> None:
+        """The table and its folder, by `init`."""
+        self.made = initialise(self.catalog, self.settings, schema or schema_for(self.settings))
         self.folder = Folder(self.store(self.made.folder))
 
+    def opened(self, create: bool = False, **far: str) -> Any:
+        """The catalog anew; the properties `far` may lead through a proxy."""
+        properties = {**self.catalog_settings.properties, **far}
+        return open_catalog(replace(self.catalog_settings, properties=properties), create=create)
+
     def store(self, url: str) -> Store:
-        """The store at `url`, on the disk with the test's clock."""
+        """The store at `url`; on this disk with the test's clock."""
         path = local_path(url)
-        assert path is not None
-        return TimedStore(path, self.disk_clock)
+        return self.far_store()(url) if path is None else TimedStore(path, self.disk_clock)
+
+    def far_store(self, **far: str) -> Callable[[str], Store]:
+        """Opens stores with the catalog's properties, but for `far`."""
+        return stores_with({**self.catalog_settings.properties, **far})
 
     def faulty(self, faults: Faults) -> Callable[[str], Store]:
         """Like `store`, through `faults`, which sees it as `folder`, `data` or `metadata`."""
@@ -132,10 +160,17 @@ class Lake:
 
         return opened
 
-    def book(self, faults: Faults | None = None, clock: Clock | None = None, **settings: Any) -> Bookkeeper:
+    def book(
+        self,
+        faults: Faults | None = None,
+        clock: Clock | None = None,
+        store: Callable[[str], Store] | None = None,
+        far: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> Bookkeeper:
         """A bookkeeper that remembers nothing, as after a restart; `faults` see all it does."""
-        catalog: Any = open_catalog(self.catalog_settings)
-        store: Callable[[str], Store] = self.store
+        catalog: Any = self.opened(**(far or {}))
+        store = store or (self.far_store(**far) if far else self.store)
         if faults is not None:
             catalog, store = FaultyCatalog(catalog, faults), self.faulty(faults)
         folder = Folder(store(self.made.folder))
@@ -160,6 +195,14 @@ class Lake:
     def view(self) -> View:
         ledger = Ledger(self.catalog, self.settings.identifier, self.clock, self.store)
         return ledger.load(self.folder.card().folder)
+
+    def audit(self) -> Audit:
+        """What `verify` looks at."""
+        return Audit(self.view(), self.folder, self.book().ledger, self.settings, self.store)
+
+    def wrong(self) -> list[str]:
+        """What `verify` calls an error."""
+        return [f"{item.what}: {item.where}" for item in verify(self.audit()) if item.severity == ERROR]
 
     def keys(self) -> list[str]:
         """The keys of all rows a reader sees, sorted."""

@@ -16,9 +16,9 @@ def sqlite_catalog(root: Path, name: str = "lake", **properties: str) -> Catalog
     """
     The settings of a catalog in `root`, with its warehouse there too.
     """
-    return Catalog(
-        name, {"type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}", **properties}
-    )
+    kind = {} if "py-catalog-impl" in properties else {"type": "sql"}
+    where = {"uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
+    return Catalog(name, {**kind, **where, **properties})
 
 
 def parquet_file(location: str, spec_id: int = 0, partition: tuple[Any, ...] = (), **described: Any) -> DataFile:

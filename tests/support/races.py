@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.commands.verify import ERROR, Audit, verify
 from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import Retry
 from bookkeeper.tick.tick import Bookkeeper
 from reaper import reap
-from tests.support.lake import Clock, Lake
+from tests.support.lake import Lake, WallClock
 
 CATALOG = "races"
 #: as eager as can be: everything that may go, goes
@@ -25,21 +24,6 @@ COLUMNS = (
     *({"name": f"small{number}", "type": "int"} for number in range(4)),
     *({"name": f"text{number}", "type": "string"} for number in range(4)),
 )
-
-
-class WallClock(Clock):
-    """The machine's clock, which the test does not move."""
-
-    def __init__(self) -> None: ...
-
-    def __getattribute__(self, name: str) -> Any:
-        return datetime.now(UTC) if name == "now" else super().__getattribute__(name)
-
-    def __call__(self) -> datetime:
-        return datetime.now(UTC)
-
-    def move(self, **span: float) -> datetime:
-        return datetime.now(UTC)
 
 
 class SparkLake(Lake):
@@ -87,8 +71,3 @@ class SparkLake(Lake):
         ours, theirs = self.keys(), [row.key for row in self.sql("SELECT key FROM {table} ORDER BY key")]
         assert ours == sorted(theirs)
         return ours
-
-    def wrong(self) -> list[str]:
-        """What `verify` calls an error."""
-        found = verify(Audit(self.view(), self.folder, self.book().ledger, self.settings))
-        return [f"{item.what}: {item.where}" for item in found if item.severity == ERROR]

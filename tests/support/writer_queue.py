@@ -1,44 +1,28 @@
 """
-A real queue for the writers' tests: SQLite catalog, `init`, the real bookkeeper.
+A lake for the writers' library, which makes its own files: the machine's clock, and the bookkeeper as daemons open it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.schema import Schema
-from pyiceberg.table import Table as IcebergTable
-
-from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.config.settings import Settings, Table
+from bookkeeper.config.settings import Settings
 from bookkeeper.serve.open import open_bookkeeper
-from tests.support.pyiceberg_files import sqlite_catalog
+from bookkeeper.tick.tick import Bookkeeper
+from tests.support.lake import Lake, WallClock
 from writers import Writer
 
 
-class Queue:
+class Queue(Lake):
     """One table with its folder, and a bookkeeper that remembers nothing between two ticks."""
 
-    def __init__(self, root: Path, schema: Schema | None = None, catalog: str = "lake", **table: Any) -> None:
+    def __init__(self, root: Path, **given: Any) -> None:
         root.mkdir(parents=True, exist_ok=True)
-        self.settings_of_table = Table(name="events", identifier="demo.events", **table)
-        self.settings = Settings(sqlite_catalog(root, catalog), tables={"events": self.settings_of_table})
-        self.catalog = open_catalog(self.settings.catalog, create=True)
-        self.made = initialise(self.catalog, self.settings_of_table, schema or schema_for(self.settings_of_table))
+        super().__init__(root, WallClock(), file_names=None, **given)
 
-    @contextmanager
-    def writer(self, name: str = "w1") -> Iterator[Writer]:
-        with Writer.open(self.made.folder, name) as writer:
-            yield writer
+    def writer(self, name: str = "w1") -> AbstractContextManager[Writer]:
+        return Writer.open(self.made.folder, name)
 
-    def tick(self) -> Any:
-        return open_bookkeeper(self.settings, self.settings_of_table, self.now).tick(self.now())
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    def table(self) -> IcebergTable:
-        return self.catalog.load_table("demo.events")
+    def book(self, *_: Any, **given: Any) -> Bookkeeper:
+        settings = Settings(self.catalog_settings, tables={self.settings.name: self.settings})
+        return open_bookkeeper(settings, self.settings, self.clock)

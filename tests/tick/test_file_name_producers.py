@@ -19,9 +19,9 @@ from bookkeeper.contract.file_names import STRICT, owner_of
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
-from tests.cli.sandbox import CONFIG
 from tests.support.compactor import commit, compacted
 from tests.support.compactor import live as live_files
+from tests.support.configured import configured
 from tests.support.keyed import keyed_lake
 from tests.support.lake import Lake, Writes
 from writers.bare import PUBLISHED, Bare
@@ -147,8 +147,7 @@ def test_new_files_of_a_rewrite_are_taken_and_belong_to_no_txlog(lake: Lake) -> 
 
 def test_once_in_a_new_process_refuses_a_live_file_named_again(lake: Lake) -> None:
     """Each `once` starts with no memory of what was committed."""
-    (lake.root / "bookkeeper.toml").write_text(CONFIG.format(root=lake.root))
-    command = ["once", "--config", str(lake.root / "bookkeeper.toml")]
+    command = ["once", "--config", str(configured(lake))]
     writer = Writes(lake, "buggy", started=lake.clock.now - timedelta(minutes=1))
     file = writer.file(["a"], sequence=1)
     first, data = writer.encoded([file])

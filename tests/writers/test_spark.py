@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 
+from bookkeeper.config.settings import Settings
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
 from spark_jobs import session
@@ -57,7 +58,7 @@ def spark(lakes: Path) -> Iterator[Any]:
 
     running = SparkSession.getActiveSession()
     queue = Queue(lakes / "first", catalog="writers_first")
-    built = running or prepared.session_on(queue.settings, app="writers")
+    built = running or prepared.session_on(Settings(queue.catalog_settings), app="writers")
     yield built
     if running is None:
         built.stop()
@@ -65,8 +66,8 @@ def spark(lakes: Path) -> Iterator[Any]:
 
 def _queue(spark: Any, root: Path, name: str, **settings: Any) -> Queue:
     """A queue in a catalog of its own, which Spark knows too."""
-    queue = Queue(root / name, Schema(*NULLABLE), catalog=f"writers_{name}", **settings)
-    for key, value in session.confs(queue.settings, app="writers").items():
+    queue = Queue(root / name, schema=Schema(*NULLABLE), catalog=f"writers_{name}", **settings)
+    for key, value in session.confs(Settings(queue.catalog_settings), app="writers").items():
         if key.startswith(f"spark.sql.catalog.writers_{name}"):
             spark.conf.set(key, value)
     return queue

@@ -62,7 +62,7 @@ SPECS = [
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_every_partitioning_is_committed_and_filters_find_their_rows(tmp_path: Path, spec: tuple[str, ...]) -> None:
     fields = [field.model_copy(update={"required": False}) for field in wide.SCHEMA.fields]
-    queue = Queue(tmp_path, Schema(*fields), partition_by=spec)
+    queue = Queue(tmp_path, schema=Schema(*fields), partition_by=spec)
     truth = content(40)
     with queue.writer() as writer:
         writer.write(wide.table(truth[:20]))
@@ -96,7 +96,7 @@ def test_bounds_let_readers_skip_files(tmp_path: Path) -> None:
 def test_a_table_that_changes_under_a_writer_keeps_every_row(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     with queue.writer() as writer:
-        publish_file(writer, Load("w1", "r", records=5, value_bytes=3), 0, queue.now)
+        publish_file(writer, Load("w1", "r", records=5, value_bytes=3), 0, queue.clock)
         queue.tick()
         with queue.table().update_schema() as change:
             change.add_column("count", LongType())
@@ -104,8 +104,8 @@ def test_a_table_that_changes_under_a_writer_keeps_every_row(tmp_path: Path) -> 
         with queue.table().update_spec() as respec:
             respec.add_identity("key")
         queue.tick()
-        publish_file(writer, Load("w1", "r", records=5, value_bytes=3), 1, queue.now)
-        publish_file(writer, Load("w1", "r", records=5, value_bytes=3), 2, queue.now)
+        publish_file(writer, Load("w1", "r", records=5, value_bytes=3), 1, queue.clock)
+        publish_file(writer, Load("w1", "r", records=5, value_bytes=3), 2, queue.clock)
     queue.tick()
     table = queue.table().scan().to_arrow()
     assert sorted(table["key"].to_pylist()) == [f"w1/r/{number:012d}" for number in range(15)]

@@ -22,15 +22,16 @@ from bookkeeper.ledger import merge
 from reaper import reap
 from tests.chaos.processes import slots
 from tests.chaos.processes.ground import Ground, now
-from tests.chaos.processes.party import Party, in_fork
+from tests.chaos.processes.in_fork import in_fork
 from tests.chaos.processes.roles import copied, eager, source_keys
 from tests.chaos.tally import Budget, Tally
 from tests.servers import Unavailable, postgres, rest_catalog, scratch
+from tests.support.crew import Crew
 
 ROUNDS_A_LAKE = 4
 Roles = Callable[[Ground], Mapping[str, Callable[[], None]]]
 #: breaks what it likes and returns how often it did
-Course = Callable[[Party, Random], int]
+Course = Callable[[Crew, Random], int]
 
 
 def rounds(roles: Roles, course: Course, kind: str, seed: int, budget: Budget) -> Tally:
@@ -105,10 +106,10 @@ def import_what_a_round_imports(root: Path, catalog: Catalog) -> None:
 
 
 def _round(ground: Ground, roles: Roles, course: Course, rng: Random, number: int) -> Tally:
-    with Party(dict(roles(ground)), ground.defects) as party:
-        for role in party.roles:
-            party.start(role)
-        points = course(party, rng)
+    with Crew(roles(ground), ground.root) as crew:
+        for role in crew.commands:
+            crew.start(role)
+        points = course(crew, rng)
     done: Tally = in_fork(lambda: finished(ground, f"round {number}", points))
     return done
 

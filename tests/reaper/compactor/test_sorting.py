@@ -120,7 +120,7 @@ def test_writers_sort_their_files(tmp_path: Path) -> None:
         update.desc("key", IdentityTransform(), LAST)
     queue.tick()
     with queue.writer() as writer:
-        rows = [{"timestamp": queue.now(), "key": key, "value": b"v"} for key in ("b", "c", "a")]
+        rows = [{"timestamp": queue.clock(), "key": key, "value": b"v"} for key in ("b", "c", "a")]
         for row in rows:
             writer.write(pa.Table.from_pylist([row]))
     queue.tick()

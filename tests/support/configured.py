@@ -1,9 +1,9 @@
 """
-A queue on an object store as people have it: a configuration file, and the commands that take it.
+The lake of real processes, as people have it: a configuration file, on any store and catalog, and the commands that
+take it, in this process or in their own.
 """
 
 import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -14,12 +14,17 @@ from typing import Any
 import click
 from click.testing import CliRunner
 
+from benchmarks.support.lake import written
 from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.cli import main as bookkeeper
+from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.load import load
 from bookkeeper.config.settings import Settings
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.serve.open import open_folder
 from reaper.cli import main as reaper
 from tests.servers.shared import place, wanted
+from tests.support.lake import Lake
 from tests.support.logs import logging_put_back
 from writers.cli import main as writer
 
@@ -60,14 +65,21 @@ class Queue:
     @property
     def folder(self) -> str:
         """Where writers publish."""
-        return f"{self.url}/queue"
+        return str(self.settings.tables["events"].folder)
 
-    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        """`bookkeeper ARGUMENTS` as a process of its own."""
-        command = [sys.executable, "-m", "bookkeeper", *arguments, "--config", str(self.config)]
-        log = self.config.with_name("process.log").open("ab")
-        with log:
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    def init(self) -> None:
+        """Makes its tables, as `bookkeeper init` does."""
+        catalog = open_catalog(self.settings.catalog, create=True)
+        for table in self.settings.tables.values():
+            initialise(catalog, table, schema_for(table))
+
+    def table(self, name: str = "events") -> Any:
+        """As pyiceberg loads it."""
+        return load_table(open_catalog(self.settings.catalog), self.settings.tables[name].identifier)
+
+    def txlogs(self, name: str = "events") -> Folder:
+        """The table's txlog folder."""
+        return open_folder(open_catalog(self.settings.catalog), self.settings.tables[name])
 
     def keys(self) -> Counter[str]:
         """How often a reader sees each row's key."""
@@ -92,15 +104,45 @@ def new_queue(kind: str, path: Path, catalog: dict[str, str] | None = None, fold
     return queue_with(keys, url, path)
 
 
-def queue_with(keys: Mapping[str, str], url: str, path: Path) -> Queue:
+def queue_with(
+    keys: Mapping[str, str],
+    url: str,
+    path: Path,
+    file: str = "bookkeeper.toml",
+    folder: str = "queue",
+    **more: Mapping[str, Any],
+) -> Queue:
     """
-    A queue whose folder is at `url`; `keys` are those of its catalog.
+    A queue whose folder is at `url`; `keys` are those of its catalog, `more` sections of its file in `path`.
     """
-    lines = [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
-    config = path / "bookkeeper.toml"
-    config.write_text(
-        "[catalog]\n" + "\n".join(lines) + '\n[bookkeeper]\nevery = "200ms"\nlisten = ""\n'
-        '[reaper]\nolder-than = "1s"\nretain-last = 1\nmetadata-keep = "1s"\n'
-        f'[tables.events]\nidentifier = "demo.events"\nfolder = "{url}/queue"\n'
-    )
-    return Queue(config, url)
+    sections: dict[str, Mapping[str, Any]] = {
+        "catalog": keys,
+        "bookkeeper": {"every": "200ms", "listen": ""},
+        "reaper": {"older-than": "1s", "retain-last": 1, "metadata-keep": "1s"},
+        "tables.events": {"identifier": "demo.events", "folder": f"{url}/{folder}"},
+    }
+    return Queue(written(path / file, sections | _named(more)), url)
+
+
+def configured(*lakes: Lake, file: str = "bookkeeper.toml", **sections: Mapping[str, Any]) -> Path:
+    """
+    A configuration file with these tables of one catalog, beside it, and further `sections`.
+
+    No port of this machine is in it: another one's bookkeeper may answer there.
+    """
+    first, daemon = lakes[0], {"listen": "", **sections.pop("bookkeeper", {})}
+    catalog = {"name": first.catalog_settings.name, **first.catalog_settings.properties}
+    tables = {f"tables.{lake.settings.name}": {"identifier": lake.settings.identifier} for lake in lakes}
+    return written(first.root / file, {"catalog": catalog, "bookkeeper": daemon, **tables, **_named(sections)})
+
+
+def _named(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Sections by their names in TOML: `__` stands for a dot."""
+    return {name.replace("__", "."): keys for name, keys in sections.items()}
+
+
+def program(name: str, config: Path, *arguments: str) -> list[str]:
+    """
+    The words of `bookkeeper run`, or `reaper run`, that say in JSON what they do.
+    """
+    return [sys.executable, "-m", name, "run", "--config", str(config), "--log-format", "json", *arguments]
