@@ -16,7 +16,7 @@ from tests.docs import shell
 from tests.docs.blocks import blocks
 from tests.kafka.topics import Topics, queue
 from tests.packaging.project import ROOT
-from tests.stores.queues import PROGRAMS
+from tests.support.configured import PROGRAMS
 from tests.support.logs import logging_put_back
 from writers.kafka import start
 from writers.kafka.messages import PARTS
