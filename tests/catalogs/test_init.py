@@ -26,7 +26,7 @@ def test_init_after_an_init_that_broke_off_at_any_request_does_the_rest(rest: Pl
         with suppress(Retry):  # where it can see for itself that its request was applied, it goes on
             initialise(rest.over(line, all_requests=True), settings, schema_for(settings))
         assert line.injected == 1
-        _works(CatalogLake(rest, settings))
+        _works(CatalogLake(rest, name=settings.name, identifier=settings.identifier))
 
 
 def test_two_inits_at_once_make_one_queue(where: Place) -> None:
@@ -40,7 +40,7 @@ def test_two_inits_at_once_make_one_queue(where: Place) -> None:
     with suppress(Retry):  # its guard may see the other's marks come in between
         initialise(catalog, settings, schema_for(settings))
     assert len(made) == 1
-    _works(CatalogLake(where, settings))
+    _works(CatalogLake(where, name=settings.name, identifier=settings.identifier))
 
 
 def _requests_of_init(where: Place) -> int:
@@ -61,7 +61,7 @@ def _works(lake: CatalogLake) -> None:
 def test_every_catalog_makes_a_table_keyed_and_keeps_its_delete_spec(where: Place) -> None:
     """A REST catalog chooses the ids of schemas and specs itself."""
     settings = where.table()
-    lake = CatalogLake(where, settings)
+    lake = CatalogLake(where, name=settings.name, identifier=settings.identifier)
     keyed = replace(settings, key=("key",))
     assert initialise(where.near, keyed, schema_for(keyed)).made == ("keys",)
     assert initialise(where.near, keyed, schema_for(keyed)).made == ()

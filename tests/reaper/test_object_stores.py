@@ -12,14 +12,14 @@ import pytest
 
 from benchmarks.support.synthetic import TABLE, Queue, file_name, moment, schema
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.commands.init import initialise
-from bookkeeper.config.settings import Catalog, Reaper, Retention, Table
-from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.retention.apply import apply_retention
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 from reaper.run import reap
 from tests.servers.shared import place, wanted
+from tests.support.lake import Lake
+from tests.support.pyiceberg_files import sqlite_catalog
 from tests.support.reaper_faults import SOME, Crash, Faults
 
 FILES, COMMITS, KEPT = 3, 12, 2
@@ -31,15 +31,12 @@ def now() -> datetime:
 
 def churned(root: Path, kind: str) -> Queue:
     """A table whose every append is followed by a retention delete of the one before the last."""
-    server, where = wanted(kind), place(kind)
-    uri = f"sqlite:///{root}/cat.db"
-    catalog = Catalog("lake", {"type": "sql", "uri": uri, "warehouse": where, **server.properties})
-    settings = Table(name="t", identifier=TABLE, partition_by=(), check_files=False)
-    settings = replace(settings, retention=Retention(keep=timedelta(0), brake=1.0))
-    opened = open_catalog(catalog, create=True)
-    folder = Folder(stores_with(opened.properties)(initialise(opened, settings, schema(3)).folder))
-    queue = Queue(root, settings, catalog, folder)
-    book, data = queue.book(), stores_with(opened.properties)(queue.card.data_path)
+    catalog = sqlite_catalog(root, **{**wanted(kind).properties, "warehouse": place(kind)})
+    settings: dict[str, Any] = {"name": "t", "identifier": TABLE, "partition_by": (), "check_files": False}
+    settings["retention"] = Retention(keep=timedelta(0), brake=1.0)
+    lake = Lake(root, catalog=catalog, schema=schema(3), file_names=None, **settings)
+    queue = Queue(root, lake.settings, catalog, lake.folder)
+    book, data = queue.book(), lake.store(queue.card.data_path)
     for turn in range(COMMITS):
         for number in range(queue.files, queue.files + FILES):
             data.upload(file_name(queue.run.at(queue.run.sequence + 1), number), b"1")
@@ -48,7 +45,7 @@ def churned(root: Path, kind: str) -> Queue:
         book.tick(now())
         if turn >= KEPT:
             cutoff = moment((turn - KEPT + 1) * FILES)
-            apply_retention(book.ledger, book.ledger.load(queue.card.folder), settings.retention, cutoff)
+            apply_retention(book.ledger, lake.view(), lake.settings.retention, cutoff)
             book.loaded.forget()  # another made that commit
     return queue
 

@@ -254,5 +254,5 @@ def files(ground: Ground, account: Account) -> None:
         account.none(f"{name}: files that are needed and gone", reachable - disk)
         account.count(f"{name}: files needed", len(reachable))
         account.count(f"{name}: files that nothing names yet", len(disk - reachable - logged))
-        account.none(f"{name}: txlogs still pending", (str(item.name) for item in ground.folder(name).pending()))
-        account.count(f"{name}: rejected", len(ground.folder(name).rejected()))
+        account.none(f"{name}: txlogs still pending", (str(item.name) for item in ground.txlogs(name).pending()))
+        account.count(f"{name}: rejected", len(ground.txlogs(name).rejected()))

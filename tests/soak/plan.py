@@ -12,12 +12,9 @@ from typing import Any
 
 from benchmarks.support.lake import written
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config import load as config
-from bookkeeper.config.settings import Settings
-from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.stores.open import open_store
 from tests.servers.process import free_port
+from tests.support.configured import Queue
 
 EVENTS = [
     {"name": "timestamp", "type": "timestamptz", "required": True},
@@ -134,12 +131,11 @@ class Plan:
         return [[*fold, "--wait", "2m", *self.conf()], [*compact, *self.conf()]]
 
 
-@dataclass(frozen=True)
-class Ground:
+@dataclass
+class Ground(Queue):
     """The tables on disk, once they are made."""
 
     plan: Plan
-    settings: Settings
     listen: str
 
     @classmethod
@@ -151,20 +147,13 @@ class Ground:
         (plan.root / "journal").mkdir()
         (plan.root / "logs").mkdir()
         listen = f"127.0.0.1:{free_port()}"
-        written(plan.config, _sections(plan, listen))
-        settings = config.load(str(plan.config), os.environ)
-        catalog = open_catalog(settings.catalog, create=True)
-        for table in settings.tables.values():
-            initialise(catalog, table, schema_for(table))
-        return cls(plan, settings, listen)
+        made = cls(written(plan.config, _sections(plan, listen)), plan.root.as_uri(), plan, listen)
+        made.init()
+        return made
 
-    def table(self, name: str) -> Any:
-        """As pyiceberg loads it."""
+    def table(self, name: str = "events") -> Any:
+        """As pyiceberg loads it; a copy too, which is in no configuration."""
         return open_catalog(self.settings.catalog).load_table(f"demo.{name}")
-
-    def folder(self, name: str) -> Folder:
-        """The table's txlog folder."""
-        return Folder(open_store(f"{self.table(name).location()}/_bookkeeper"))
 
 
 def local(location: str) -> Path:

@@ -66,7 +66,7 @@ class Soak:
         Consumers first: what they have not seen must not expire before they are known. All are at work when it returns.
         """
         if self.plan.spark:
-            registry = Registry(self.ground.folder("events").store)
+            registry = Registry(self.ground.txlogs("events").store)
             registry.add(query(SPARK, self.plan.checkpoint, datetime.now(UTC), by=JOB))
         for role in self.crew.commands:
             if role.partition("-")[2] == "0":
@@ -75,7 +75,7 @@ class Soak:
         self._await("each writer has published", lambda: all(map(txlogs, self.plan.journals)))
 
     def _await_consumer(self) -> None:
-        registry = Registry(self.ground.folder("events").store)
+        registry = Registry(self.ground.txlogs("events").store)
         deadline = time.monotonic() + 60
         while COPY not in {item.name for item in registry.all()} and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -142,7 +142,7 @@ class Soak:
         self.quiet = time.time() * 1000
         for role in [*self.plan.writers, *({QUERIES} & self.crew.running.keys())]:
             self._stopped(role)
-        folders = [self.ground.folder(name) for name in ("events", "state")]
+        folders = [self.ground.txlogs(name) for name in ("events", "state")]
         self._await("nothing is pending", lambda: not any(folder.pending() for folder in folders))
         self._stopped(COPY)
         self._done(COPY, [*self.plan.commands()[COPY], "once"])

@@ -57,7 +57,7 @@ def new_catalog() -> str:
 
 def registered(made: Queue, spark: Any, lake: SharedCatalog) -> Queue:
     """The table, in a catalog that Spark knows from now on."""
-    before = str(lake.config_path.parent)
+    before = str(lake.config.parent)
     for key, value in spark.sparkContext.getConf().getAll():
         if key.startswith("spark.sql.catalog.lake"):
             there = value.replace(f"{before}/warehouse", str(made.root)).replace(before, str(made.root))

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,9 +28,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from benchmarks.support.lake import written
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.config import load as config
+from tests.support.configured import Queue, program
+from tests.support.crew import Crew
+from tests.support.pyiceberg_files import sqlite_catalog
 from writers.writer import Writer
 
 STEPS = ("register", "clean", "plan", "hold", "batch", "rows", "seed", "draft", "seeded", "started", "planned", "first")
@@ -39,48 +41,34 @@ TABLES = {"small": (11, 3), "large": (80, 5_000)}
 KEPT, PAUSE = timedelta(days=2), 0.4
 
 
-def toml(folder: Path) -> str:
-    """The configuration of both tables."""
-    tables = "".join(
-        f"""
-[tables.{name}]
-identifier = "queue.{name}"
-window = "100ms"
-[tables.{name}.retention]
-column = "timestamp"
-keep = "{int(KEPT.total_seconds())}s"
-every = "2s"
-[tables.{name}.reaper]
-every = "1s"
-older-than = "1s"
-retain-last = 1
-[tables.{name}.compaction]
-quiet = "1s"
-every = "2s"
-fan-in = 4
-"""
-        for name in TABLES
-    )
-    return f"""[catalog]
-name = "lake"
-type = "sql"
-uri = "sqlite:///{folder}/catalog.db"
-warehouse = "file://{folder}/warehouse"
-{tables}"""
+#: keys of each table
+RULES: dict[str, dict[str, Any]] = {
+    "retention": {"column": "timestamp", "keep": f"{int(KEPT.total_seconds())}s", "every": "2s"},
+    "reaper": {"every": "1s", "older-than": "1s", "retain-last": 1},
+    "compaction": {"quiet": "1s", "every": "2s", "fan-in": 4},
+}
+
+
+def made(folder: Path) -> Queue:
+    """Both tables, and their configuration."""
+    catalog = sqlite_catalog(folder, warehouse=f"file://{folder}/warehouse").properties
+    sections: dict[str, Mapping[str, Any]] = {"catalog": {"name": "lake", **catalog}}
+    for name in TABLES:
+        sections[f"tables.{name}"] = {"identifier": f"queue.{name}", "window": "100ms"}
+        sections |= {f"tables.{name}.{rule}": keys for rule, keys in RULES.items()}
+    queue = Queue(written(folder / "bookkeeper.toml", sections), folder.as_uri())
+    queue.init()
+    return queue
 
 
 class World:
     """The tables, and the programs that work on them."""
 
     def __init__(self, folder: Path, checkout: str) -> None:
-        self.folder, self.checkout, self.path = folder, checkout, folder / "bookkeeper.toml"
-        self.path.write_text(toml(folder))
-        self.settings = config.load(str(self.path), {})
-        self.catalog = open_catalog(self.settings.catalog, create=True)
-        self.folders = {
-            name: initialise(self.catalog, table, schema_for(table)).folder
-            for name, table in self.settings.tables.items()
-        }
+        self.folder, self.checkout, self.queue = folder, checkout, made(folder)
+        self.path = self.queue.config
+        self.catalog = open_catalog(self.queue.settings.catalog)
+        self.folders = {name: self.queue.txlogs(name).store.url for name in TABLES}
         #: by table: keys that stay, and keys that retention takes meanwhile
         self.keys: dict[str, list[str]] = {name: [] for name in TABLES}
         self.over = threading.Event()
@@ -120,21 +108,12 @@ class World:
     @contextmanager
     def programs(self) -> Iterator[None]:
         """Bookkeeper and reaper."""
-        words = [["bookkeeper", "run"], ["reaper", "run"]]
-        started = [
-            subprocess.Popen(
-                [sys.executable, "-m", *each, "--config", str(self.path)],
-                stdout=(self.folder / f"{each[0]}.log").open("wb"), stderr=subprocess.STDOUT,
-            )
-            for each in words
-        ]  # fmt: skip
-        try:
+        with Crew({name: program(name, self.path) for name in ("bookkeeper", "reaper")}, self.folder) as crew:
+            for name in crew.commands:
+                crew.start(name)
             yield
-        finally:
-            for process in started:
-                process.send_signal(signal.SIGTERM)
-            for process in started:
-                process.wait(60)
+            for name in crew.commands:
+                crew.stop(name, 60)
 
     def job(self, name: str, step: str, kill: str = "") -> int:
         """One run of the query, to its end or where it is killed; its exit code."""

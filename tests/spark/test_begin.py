@@ -99,7 +99,7 @@ class Queue(Lake):
 @pytest.fixture
 def queue(lake: Any, spark: Any) -> Queue:
     """After three rounds, of which no more than the last commits are kept."""
-    made = Queue(lake.config_path.parent)
+    made = Queue(lake.config.parent)
     for _ in range(3):
         made.round()
     assert made.expired > 5 and len(made.written) == 18

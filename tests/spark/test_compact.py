@@ -39,7 +39,7 @@ OLD, OLDER = timedelta(hours=5), timedelta(days=1, hours=5)
 def queue(lake: Any, request: pytest.FixtureRequest) -> Queue:
     """A queue in the lake of the Spark session, by day."""
     name = "".join(char for char in request.node.name if char.isalnum())[-40:]
-    return Queue(lake.config_path.parent, identifier=f"queue.{name}", clock=WallClock())
+    return Queue(lake.config.parent, identifier=f"queue.{name}", clock=WallClock())
 
 
 def name_of(queue: Queue) -> str:

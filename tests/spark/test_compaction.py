@@ -46,7 +46,7 @@ class At:
 
 
 def test_compaction_beside_writers_bookkeeper_and_a_stream_loses_and_doubles_nothing(spark, lake, tmp_path):
-    queue = Queue(lake.config_path.parent, clock=Clock(), identifier="queue.compacted")
+    queue = Queue(lake.config.parent, clock=Clock(), identifier="queue.compacted")
     name, seen, compactions = "lake.queue.compacted", [], []
     # With Iceberg's 4 retries a compaction would lose the race against the bookkeeper's commits by chance.
     retries = (

@@ -116,7 +116,7 @@ def test_a_first_run_on_an_empty_table_begins_there_and_makes_the_sink(spark, la
 
 def test_an_append_that_was_merged_in_the_same_commit_is_read(spark, lake, tmp_path, monkeypatch):
     monkeypatch.setattr(merge, "FAN", 2)
-    queue = Queue(lake.config_path.parent, identifier="queue.merged_at_once")
+    queue = Queue(lake.config.parent, identifier="queue.merged_at_once")
     writer, book = Writes(queue), queue.book()
     consumer = Consumer(spark, queue.table(), tmp_path)
     for number in range(4):

@@ -15,7 +15,7 @@ from tests.support.lake import Lake as Queue
 def queue(lake: Any, request: pytest.FixtureRequest) -> Queue:
     """A table in the lake of the Spark session: two data files, and deletes of keys of one and of two columns."""
     name = "".join(char for char in request.node.name if char.isalnum())[-40:]
-    queue = Queue(lake.config_path.parent, identifier=f"queue.{name}", partition_by=(), columns=COLUMNS)
+    queue = Queue(lake.config.parent, identifier=f"queue.{name}", partition_by=(), columns=COLUMNS)
     put(queue, data(queue, rows(1, 2, 3)), operation=Operation.APPEND)
     put(queue, data(queue, rows(4, 5, None)), operation=Operation.APPEND)
     put(queue, keys(queue, rows(2)), keys(queue, rows(4, None), (1, NAME)))
@@ -69,7 +69,7 @@ def blind_compaction(spark: Any, queue: Queue, old: list[Any], new: Any) -> Any:
 def plain(lake: Any, request: pytest.FixtureRequest) -> Queue:
     """A table with two data files."""
     name = "".join(char for char in request.node.name if char.isalnum())[-40:]
-    queue = Queue(lake.config_path.parent, identifier=f"queue.{name}", partition_by=(), columns=COLUMNS)
+    queue = Queue(lake.config.parent, identifier=f"queue.{name}", partition_by=(), columns=COLUMNS)
     put(queue, data(queue, rows(1, 2, 3)), operation=Operation.APPEND)
     put(queue, data(queue, rows(4, 5)), operation=Operation.APPEND)
     return queue

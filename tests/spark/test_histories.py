@@ -181,7 +181,7 @@ def duckdb() -> Any:
 
 @pytest.mark.parametrize("seed, spec", list(enumerate(sorted(SPECS))), ids=sorted(SPECS))
 def test_every_reader_agrees_before_and_after_spark_maintained_the_table(spark, lake, duckdb, tmp_path, seed, spec):
-    world = Shared(lake.config_path.parent, SPECS[spec], seed, identifier=f"queue.history_{seed}")
+    world = Shared(lake.config.parent, SPECS[spec], seed, identifier=f"queue.history_{seed}")
     consumer = Consumer(world, spark, tmp_path)
     consumer.drain()  # of an empty table: its first offset is one that never expires
     for _ in walk(world, seed, 25, NOT_HERE):

@@ -13,7 +13,7 @@ from tests.support.lake import Writes
 def queue(lake, request):
     """A queue in the lake of the Spark session."""
     name = "".join(char for char in request.node.name if char.isalnum())[:40]
-    return Queue(lake.config_path.parent, identifier=f"queue.{name}")
+    return Queue(lake.config.parent, identifier=f"queue.{name}")
 
 
 class Java:

@@ -57,7 +57,7 @@ def read_stream(lake, folder, *more):
     """
     The arguments of a read_stream job that copies the lake's table `t0`.
     """
-    config = ["--config", str(lake.config_path), "--table", "t0", "--checkpoint", str(folder / "checkpoint")]
+    config = ["--config", str(lake.config), "--table", "t0", "--checkpoint", str(folder / "checkpoint")]
     return [*config, "--sink", "table:queue.consumed", "--progress", str(folder / "progress.jsonl"), *more]
 
 
@@ -130,7 +130,7 @@ def test_a_job_follows_a_live_table_and_ends_on_sigterm(own_lake, tmp_path, star
 def test_a_compaction_publishes_what_the_bookkeeper_commits(tmp_path, start, command):
     prepared.wanted()
     own = new_lake(tmp_path / "lake")
-    with own.config_path.open("a") as text:
+    with own.config.open("a") as text:
         text.write('\n[tables.events]\nidentifier = "queue.events"\n')
     queue = Queue(tmp_path / "lake", WallClock(), identifier="queue.events")
     writer = Writes(queue)
@@ -140,7 +140,7 @@ def test_a_compaction_publishes_what_the_bookkeeper_commits(tmp_path, start, com
     with queue.table().update_sort_order() as order:
         order.asc("key", IdentityTransform())
     words = ["rewrite-data-files"] if start[-1].endswith("maintain") else []
-    words += ["--config", str(own.config_path), "--table", "events", *command]
+    words += ["--config", str(own.config), "--table", "events", *command]
 
     with ticking(queue):
         said = run([*start, *words], cwd=tmp_path, env=environment())
@@ -161,13 +161,13 @@ def test_a_compaction_publishes_what_the_bookkeeper_commits(tmp_path, start, com
 def test_a_stream_is_written_through_txlogs(tmp_path, start):
     prepared.wanted()
     own = new_lake(tmp_path / "lake")
-    with own.config_path.open("a") as text:
+    with own.config.open("a") as text:
         text.write('\n[tables.events]\nidentifier = "queue.events"\n')
     queue = Queue(tmp_path / "lake", WallClock(), identifier="queue.events", file_names="strict")
     (tmp_path / "in").mkdir()
     line = {"timestamp": "2026-03-01T12:00:00Z", "key": "a", "value": "AQI="}
     (tmp_path / "in" / "1.json").write_text(json.dumps(line) + "\n")
-    words = ["--config", str(own.config_path), "--checkpoint", str(tmp_path / "checkpoint"), "--name", "orders"]
+    words = ["--config", str(own.config), "--checkpoint", str(tmp_path / "checkpoint"), "--name", "orders"]
     words += ["--source", f"json:{tmp_path}/in", "--trigger", "available-now"]
 
     with ticking(queue):

@@ -290,7 +290,7 @@ def test_orphans_are_left_alone_while_the_txlog_folder_cannot_be_read(lake, work
 
 def test_the_commands_find_the_table_in_the_configuration(lake, work):
     table = lake.append(lake.append(lake.new_table(), rows("a")), rows("b"))
-    common = ["--config", str(lake.config_path), "--table", table.name()[-1]]
+    common = ["--config", str(lake.config), "--table", table.name()[-1]]
 
     done = CliRunner().invoke(maintain.main, ["expire-snapshots", *common, "--retain-last", "1", "--older-than", "1ms"])
 
@@ -300,7 +300,7 @@ def test_the_commands_find_the_table_in_the_configuration(lake, work):
 
 def test_a_refusal_is_one_line_and_a_hint(lake, spark):
     table = lake.new_table()
-    common = ["--config", str(lake.config_path), "--table", table.name()[-1]]
+    common = ["--config", str(lake.config), "--table", table.name()[-1]]
 
     done = CliRunner().invoke(maintain.main, ["remove-orphan-files", *common, "--older-than", "30m"])
 

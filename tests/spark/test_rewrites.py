@@ -22,7 +22,7 @@ from tests.support.lake import Writes
 def queue(lake: Any, request: pytest.FixtureRequest) -> Queue:
     """A queue in the lake of the Spark session."""
     name = "".join(char for char in request.node.name if char.isalnum())[-40:]
-    return Queue(lake.config_path.parent, identifier=f"queue.{name}", partition_by=())
+    return Queue(lake.config.parent, identifier=f"queue.{name}", partition_by=())
 
 
 def publish(queue: Queue, *keys: str) -> None:

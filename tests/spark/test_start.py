@@ -33,7 +33,7 @@ class Job:
         monkeypatch.setattr(type(spark), "stop", lambda _: None)
 
     def run(self, *more: str, exit_code: int = 0) -> str:
-        words = ["--config", self.lake.config_path, "--table", self.name, "--checkpoint", self.checkpoint]
+        words = ["--config", self.lake.config, "--table", self.name, "--checkpoint", self.checkpoint]
         words += ["--trigger", "available-now", "--sink", f"table:{self.sink}", *more]
         done = CliRunner().invoke(read_stream.main, [*map(str, words)])
         assert done.exit_code == exit_code, done.output

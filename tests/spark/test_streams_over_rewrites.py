@@ -119,7 +119,7 @@ def read_by_all(spark: Any, queue: Queue) -> list[str]:
 
 @pytest.fixture
 def queue(lake: Any) -> Queue:
-    return Queue(lake.config_path.parent)
+    return Queue(lake.config.parent)
 
 
 @pytest.fixture

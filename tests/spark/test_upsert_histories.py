@@ -49,7 +49,7 @@ def test_each_state_of_a_keyed_table_is_the_replay_of_its_writers_operations(
     monkeypatch.setattr(merge, "FAN", 4)
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     readers, done = Readers(), list[KeyedWorld]()
-    for world in worlds(spark, lake.config_path.parent, readers):
+    for world in worlds(spark, lake.config.parent, readers):
         done.append(history(world, ACTIONS))
         if sum(item.checks for item in done) >= CHECKS:
             break

@@ -88,7 +88,7 @@ def test_a_stream_and_a_committer_in_another_process_lose_nothing_to_each_other(
     # Five tries, Iceberg's default, may all lose against a committer that never rests.
     table = lake.new_table(**{"commit.retry.num-retries": "100", "commit.retry.max-wait-ms": "500"})
     ours, batches = [], []
-    command = [sys.executable, "-m", lake_module.__name__, str(lake.config_path), table.name()[-1]]
+    command = [sys.executable, "-m", lake_module.__name__, str(lake.config), table.name()[-1]]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, text=True) as process:
 

@@ -84,14 +84,15 @@ class Place:
 
     def table(self, **settings: Any) -> Table:
         """The settings of a table that was not used yet."""
-        self.made += 1
-        return replace(
-            Table(name=f"events{self.made}", identifier=f"demo.events{self.made}", file_names="loose"), **settings
-        )
+        return Table(**{"file_names": "loose", **self._names(), **settings})
 
     def lake(self, **settings: Any) -> "CatalogLake":
         """A new queue."""
-        return CatalogLake(self, **vars(self.table(**settings)))
+        return CatalogLake(self, **{**self._names(), **settings})
+
+    def _names(self) -> dict[str, Any]:
+        self.made += 1
+        return {"name": f"events{self.made}", "identifier": f"demo.events{self.made}"}
 
     def close(self) -> None:
         """Gives back what the opened catalogs hold."""

@@ -17,8 +17,11 @@ from click.testing import CliRunner
 from benchmarks.support.lake import written
 from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.cli import main as bookkeeper
+from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.load import load
 from bookkeeper.config.settings import Settings
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.serve.open import open_folder
 from reaper.cli import main as reaper
 from tests.servers.shared import place, wanted
 from tests.support.lake import Lake
@@ -63,6 +66,20 @@ class Queue:
     def folder(self) -> str:
         """Where writers publish."""
         return str(self.settings.tables["events"].folder)
+
+    def init(self) -> None:
+        """Makes its tables, as `bookkeeper init` does."""
+        catalog = open_catalog(self.settings.catalog, create=True)
+        for table in self.settings.tables.values():
+            initialise(catalog, table, schema_for(table))
+
+    def table(self, name: str = "events") -> Any:
+        """As pyiceberg loads it."""
+        return load_table(open_catalog(self.settings.catalog), self.settings.tables[name].identifier)
+
+    def txlogs(self, name: str = "events") -> Folder:
+        """The table's txlog folder."""
+        return open_folder(open_catalog(self.settings.catalog), self.settings.tables[name])
 
     def keys(self) -> Counter[str]:
         """How often a reader sees each row's key."""

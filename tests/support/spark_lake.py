@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,11 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import BinaryType, NestedField, StringType, TimestamptzType
 
+from benchmarks.support.lake import written
 from bookkeeper.catalogs.open import commit, load_table, open_catalog
-from bookkeeper.config import load as config
-from bookkeeper.config.settings import Settings
 from bookkeeper.errors import CommitConflict
-from tests.support.pyiceberg_files import parquet_file
+from tests.support.configured import Queue
+from tests.support.pyiceberg_files import parquet_file, sqlite_catalog
 
 SCHEMA = Schema(
     NestedField(1, "timestamp", TimestamptzType(), required=True),
@@ -92,13 +93,14 @@ def data_file(table: Table, content: Sequence[Row]) -> DataFile:
 
 
 @dataclass
-class SharedCatalog:
-    """A catalog that pyiceberg and Spark share, and the configuration file that names it."""
+class SharedCatalog(Queue):
+    """A catalog that pyiceberg and Spark share, with tables that pyiceberg makes."""
 
-    settings: Settings
-    catalog: Any
-    config_path: Path
     made: list[str] = field(default_factory=list)
+
+    @cached_property
+    def catalog(self) -> Any:
+        return open_catalog(self.settings.catalog, create=True)
 
     def new_table(
         self,
@@ -114,10 +116,9 @@ class SharedCatalog:
             f"queue.{name}", schema, partition_spec=spec, properties={"format-version": "2", **properties}
         )
         folder_of(table).mkdir(parents=True)
-        with self.config_path.open("a") as text:
+        with self.config.open("a") as text:
             text.write(f'\n[tables.{name}]\nidentifier = "queue.{name}"\n')
         self.made.append(name)
-        self.settings = config.load(str(self.config_path), {})
         return table
 
     def load(self, table: Table) -> Table:
@@ -165,18 +166,10 @@ def new_lake(folder: Path) -> SharedCatalog:
     A lake with an SQLite catalog named `lake` and its warehouse in `folder`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "bookkeeper.toml"
-    path.write_text(
-        "[catalog]\n"
-        'name = "lake"\n'
-        'type = "sql"\n'
-        f'uri = "sqlite:///{folder}/catalog.db"\n'
-        f'warehouse = "file://{folder}/warehouse"\n'
-    )
-    settings = config.load(str(path), {})
-    catalog = open_catalog(settings.catalog, create=True)
-    catalog.create_namespace("queue")
-    return SharedCatalog(settings, catalog, path)
+    catalog = sqlite_catalog(folder, warehouse=f"file://{folder}/warehouse").properties
+    lake = SharedCatalog(written(folder / "bookkeeper.toml", {"catalog": {"name": "lake", **catalog}}), folder.as_uri())
+    lake.catalog.create_namespace("queue")
+    return lake
 
 
 def days(count: float) -> timedelta:
@@ -187,9 +180,8 @@ def main(config_path: str, name: str) -> None:
     """
     As a process of its own: commit one row per line of stdin, with the line as its key.
     """
-    settings = config.load(config_path, {})
-    lake = SharedCatalog(settings, open_catalog(settings.catalog), Path(config_path))
-    table = load_table(lake.catalog, settings.tables[name].identifier)
+    lake = SharedCatalog(Path(config_path), "")
+    table = lake.table(name)
     for line in sys.stdin:
         lake.append(table, rows([line.strip()]))
 

@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.commands.verify import ERROR, Audit, verify
 from bookkeeper.config.settings import Catalog, Daemon, Reaper, Retention, Settings, Table
 from bookkeeper.errors import Retry
@@ -18,6 +18,7 @@ from bookkeeper.serve.open import open_bookkeeper
 from bookkeeper.tick.tick import Bookkeeper
 from tests.chaos.account import account
 from tests.chaos.tally import Tally
+from tests.support.lake import Lake
 
 #: rows with such keys are past retention when they are written: they may be there or not
 OLD = "old/"
@@ -46,9 +47,10 @@ class Ground:
     def make(cls, root: Path, catalog: Catalog, number: int = 0) -> "Ground":
         """A new queue; notes and the like go to `root`."""
         (root / "notes").mkdir(parents=True)
-        table = Table(name="events", identifier=f"demo.events{number}", reaper=RULES, retention=KEEP)
-        made = initialise(open_catalog(catalog, create=True), table, schema_for(table))
-        return cls(root, Settings(catalog, BRISK, tables={"events": table}), table, made.folder)
+        rules: dict[str, Any] = {"reaper": RULES, "retention": KEEP, "file_names": None}
+        lake = Lake(root, catalog=catalog, identifier=f"demo.events{number}", **rules)
+        settings = Settings(catalog, BRISK, tables={"events": lake.settings})
+        return cls(root, settings, lake.settings, lake.made.folder)
 
     def book(self, lease: bool = False) -> Bookkeeper:
         """A bookkeeper that was just started."""
