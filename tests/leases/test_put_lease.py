@@ -10,7 +10,7 @@ from bookkeeper.errors import Retry
 from bookkeeper.leases.object_lease import LASTING, PutLease
 from bookkeeper.stores.local import LocalStore
 from reaper.run import LEASE, reap
-from tests.support.reaper_lake import Lake
+from tests.support.reaper_lake import ReaperLake
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -66,7 +66,7 @@ def test_a_reaper_that_was_killed_in_a_run_is_followed_by_the_next_run(
     tmp_path: Path, store: DatedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each run is a process of its own, as from cron, or has a lease of its own: it remembers no earlier one."""
-    lake = Lake(tmp_path)
+    lake = ReaperLake(tmp_path)
     lake.append()
     monkeypatch.setattr("reaper.run.lease_on", lambda _, *rest: PutLease(store, *rest))  # type: ignore[arg-type]
     (Path(store.root) / "reaper").mkdir()

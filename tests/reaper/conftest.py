@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.reaper_lake import Lake
+from tests.support.reaper_lake import ReaperLake
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(tmp_path: Path) -> ReaperLake:
     """An empty table."""
-    return Lake(tmp_path)
+    return ReaperLake(tmp_path)

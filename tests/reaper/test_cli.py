@@ -20,13 +20,13 @@ from reaper.cli import main
 from tests.support.configured import configured as config_of
 from tests.support.configured import program
 from tests.support.crew import Crew, Said
-from tests.support.reaper_lake import Lake
+from tests.support.reaper_lake import ReaperLake
 from tests.support.watched import samples
 
 
-def made(root: Path, ago: timedelta) -> Lake:
+def made(root: Path, ago: timedelta) -> ReaperLake:
     """A table whose snapshots and files are so old by the real clock, which the commands read."""
-    lake = Lake(root)
+    lake = ReaperLake(root)
     lake.now = datetime.now(UTC) - ago
     files = [lake.data_file() for _ in range(2)]
     lake.append(*files)
@@ -35,28 +35,28 @@ def made(root: Path, ago: timedelta) -> Lake:
         lake.append()
     for path in lake.disk():
         os.utime(path.removeprefix("file://"), ((lake.now - timedelta(hours=2)).timestamp(),) * 2)
-    os.utime(lake.table.metadata_location.removeprefix("file://"), (lake.now.timestamp(),) * 2)
+    os.utime(lake.table().metadata_location.removeprefix("file://"), (lake.now.timestamp(),) * 2)
     configured(lake)
     return lake
 
 
 @pytest.fixture
-def recent(tmp_path: Path) -> Lake:
+def recent(tmp_path: Path) -> ReaperLake:
     """Two hours old."""
     return made(tmp_path, timedelta(hours=2))
 
 
-def call(lake: Lake, *words: str) -> Result:
+def call(lake: ReaperLake, *words: str) -> Result:
     return CliRunner().invoke(main, [*words, "--config", f"{lake.root}/bookkeeper.toml"])
 
 
-def answer(lake: Lake, *words: str) -> Any:
+def answer(lake: ReaperLake, *words: str) -> Any:
     result = call(lake, *words, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
-def test_plan_lists_exactly_what_once_then_deletes(recent: Lake) -> None:
+def test_plan_lists_exactly_what_once_then_deletes(recent: ReaperLake) -> None:
     before, history = recent.disk(), recent.history()
     [planned] = answer(recent, "plan")
     assert recent.disk() == before
@@ -74,14 +74,14 @@ def test_plan_lists_exactly_what_once_then_deletes(recent: Lake) -> None:
     assert recent.reachable() <= recent.disk().keys()
 
 
-def test_a_dry_run_prints_the_plan_and_changes_nothing(recent: Lake) -> None:
+def test_a_dry_run_prints_the_plan_and_changes_nothing(recent: ReaperLake) -> None:
     before = recent.disk()
     assert answer(recent, "once", "--dry-run") == answer(recent, "plan")
     assert recent.disk() == before
-    assert not (recent.folder / "reaper").exists()
+    assert not (recent.folder_path / "reaper").exists()
 
 
-def test_a_person_reads_what_goes_and_why_the_rest_stays(recent: Lake) -> None:
+def test_a_person_reads_what_goes_and_why_the_rest_stays(recent: ReaperLake) -> None:
     recent.ref("keep", recent.history()[3])
     text = call(recent, "plan").stdout
     assert "goes:" in text and "stays:" in text
@@ -89,7 +89,7 @@ def test_a_person_reads_what_goes_and_why_the_rest_stays(recent: Lake) -> None:
     assert str(recent.history()[0]) in text
 
 
-def test_one_table_in_trouble_does_not_keep_the_others_from_their_run(recent: Lake) -> None:
+def test_one_table_in_trouble_does_not_keep_the_others_from_their_run(recent: ReaperLake) -> None:
     with open(recent.root / "bookkeeper.toml", "a") as file:
         file.write('[tables.absent]\nidentifier = "demo.absent"\n')
     result = call(recent, "once", "--table", "absent", "--table", "events", "--json")
@@ -100,14 +100,14 @@ def test_one_table_in_trouble_does_not_keep_the_others_from_their_run(recent: La
     assert "error: absent:" in result.stderr and "hint:" in result.stderr
 
 
-def test_an_unknown_table_is_refused_in_one_line(recent: Lake) -> None:
+def test_an_unknown_table_is_refused_in_one_line(recent: ReaperLake) -> None:
     result = call(recent, "plan", "--table", "nosuch")
     assert result.exit_code == 1
     assert "nosuch" in result.stderr and "events" in result.stderr
 
 
-def test_a_second_reaper_waits(recent: Lake) -> None:
-    lease = lease_on(open_store(f"file://{recent.folder}"), "reaper/lease", "another")
+def test_a_second_reaper_waits(recent: ReaperLake) -> None:
+    lease = lease_on(open_store(f"file://{recent.folder_path}"), "reaper/lease", "another")
     assert lease.hold(recent.now)
     result = call(recent, "once")
     lease.release()
@@ -145,7 +145,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
-def test_run_reaps_at_once_and_ends_on_sigterm(recent: Lake) -> None:
+def test_run_reaps_at_once_and_ends_on_sigterm(recent: ReaperLake) -> None:
     words = program("reaper", recent.root / "bookkeeper.toml", "--metrics", f"{recent.root}/reaper.prom")
     said = Said()
     with Crew({"reaper": words}, recent.root) as crew:
@@ -160,7 +160,7 @@ def test_run_reaps_at_once_and_ends_on_sigterm(recent: Lake) -> None:
     assert recent.reachable() <= recent.disk().keys()
 
 
-def test_orphans_are_shown_with_the_reason_and_deleted_when_two_sweeps_found_them(recent: Lake) -> None:
+def test_orphans_are_shown_with_the_reason_and_deleted_when_two_sweeps_found_them(recent: ReaperLake) -> None:
     path = Path(recent.location) / "data/lost.parquet"
     path.write_bytes(b"1234")
     os.utime(path, ((datetime.now(UTC) - timedelta(days=4)).timestamp(),) * 2)
@@ -169,7 +169,7 @@ def test_orphans_are_shown_with_the_reason_and_deleted_when_two_sweeps_found_the
     assert "no snapshot, txlog or journal names it, 4 d old" in before["orphans"][0]["why"]
     assert answer(recent, "orphans", "--delete")[0]["deleted"] == 0
 
-    state = recent.folder / "reaper/orphans.json"
+    state = recent.folder_path / "reaper/orphans.json"
     earlier = (datetime.now(UTC) - timedelta(hours=1, seconds=1)).isoformat()
     said = json.loads(state.read_text())
     state.write_text(json.dumps({**said, "at": earlier, "seen": dict.fromkeys(said["seen"], earlier)}))
@@ -184,7 +184,7 @@ def test_orphans_are_shown_with_the_reason_and_deleted_when_two_sweeps_found_the
     assert not path.exists()
 
 
-def test_an_orphan_age_below_an_hour_is_refused(recent: Lake) -> None:
+def test_an_orphan_age_below_an_hour_is_refused(recent: ReaperLake) -> None:
     result = call(recent, "orphans", "--older-than", "59m", "--delete")
     assert result.exit_code == 1 and "at least 1 h" in result.stderr
 
@@ -193,9 +193,9 @@ def test_an_orphan_age_below_an_hour_is_refused(recent: Lake) -> None:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Lake:
+def small(tmp_path: Path) -> ReaperLake:
     """40 files of a row each, committed just now."""
-    lake = Lake(tmp_path)
+    lake = ReaperLake(tmp_path)
     lake.now = datetime.now(UTC) - timedelta(hours=3)
     for _ in range(2):
         lake.append(*[lake.data_file() for _ in range(20)])
@@ -203,12 +203,12 @@ def small(tmp_path: Path) -> Lake:
     return lake
 
 
-def configured(lake: Lake, **compaction: str) -> Path:
+def configured(lake: ReaperLake, **compaction: str) -> Path:
     reaper = {"older-than": "10m", "retain-last": 2}
     return config_of(lake, tables__events__reaper=reaper, tables__events__compaction=compaction)
 
 
-def test_the_plan_of_compaction_shows_groups_sizes_and_why_and_changes_nothing(small: Lake) -> None:
+def test_the_plan_of_compaction_shows_groups_sizes_and_why_and_changes_nothing(small: ReaperLake) -> None:
     before = small.disk()
     [planned] = answer(small, "compaction", "plan")
     (group,) = planned["rewrite"]
@@ -218,22 +218,22 @@ def test_the_plan_of_compaction_shows_groups_sizes_and_why_and_changes_nothing(s
     text = call(small, "compaction", "plan").stdout
     assert "the partition is quiet" in text and "would be rewritten:" in text
     assert small.disk() == before
-    assert not (small.folder / "rewrites").exists() and not (small.folder / "reaper").exists()
+    assert not (small.folder_path / "rewrites").exists() and not (small.folder_path / "reaper").exists()
 
 
-def test_a_round_rewrites_only_tables_that_want_it(small: Lake) -> None:
+def test_a_round_rewrites_only_tables_that_want_it(small: ReaperLake) -> None:
     [row] = answer(small, "compaction", "once")
-    assert (row["engine"], row["rewrites"], (small.folder / "rewrites").exists()) == ("off", 0, False)
+    assert (row["engine"], row["rewrites"], (small.folder_path / "rewrites").exists()) == ("off", 0, False)
     configured(small, engine="own")
     [row] = answer(small, "compaction", "once")
     assert (row["rewrites"], row["replaced_files"], row["new_files"], row["pending"]) == (1, 40, 1, 1)
     assert row["read_bytes"] > row["written_bytes"] > 0
-    assert len(list((small.folder / "rewrites").iterdir())) == 1
+    assert len(list((small.folder_path / "rewrites").iterdir())) == 1
     [planned] = answer(small, "compaction", "plan")
     assert (planned["pending rewrites"], planned["left alone"], planned["rewrite"]) == (1, {"pending": 40}, [])
 
 
-def test_reaper_run_compacts_beside_its_runs_until_it_is_stopped(small: Lake) -> None:
+def test_reaper_run_compacts_beside_its_runs_until_it_is_stopped(small: ReaperLake) -> None:
     configured(small, engine="own", every="1s")
     figures = small.root / "metrics.prom"
     said = Said()

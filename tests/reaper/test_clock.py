@@ -9,10 +9,10 @@ import pytest
 
 from bookkeeper.contract.steady_clock import Steady
 from reaper.clock import ClockDiffers, ClockJumped, check_storage_clock
-from tests.support.reaper_lake import Lake
+from tests.support.reaper_lake import ReaperLake
 
 
-def test_a_run_after_a_jump_of_two_hours_expires_nothing_until_the_clock_is_set_right(lake: Lake) -> None:
+def test_a_run_after_a_jump_of_two_hours_expires_nothing_until_the_clock_is_set_right(lake: ReaperLake) -> None:
     seconds = 0.0
     steady = Steady(lambda: lake.now, lambda: seconds)
     for _ in range(4):
@@ -29,14 +29,16 @@ def test_a_run_after_a_jump_of_two_hours_expires_nothing_until_the_clock_is_set_
     assert lake.reap(now=lake.now, steady=steady).snapshots == 2
 
 
-def test_a_clock_that_the_storages_clock_proves_right_is_taken_over(lake: Lake) -> None:
+def test_a_clock_that_the_storages_clock_proves_right_is_taken_over(lake: ReaperLake) -> None:
     steady = Steady(lambda: lake.now, lambda: 0.0)
     lake.now += timedelta(hours=2)
-    check_storage_clock(Elsewhere(lake.stores(lake.now)(f"file://{lake.folder}")), lake.now, steady)  # type: ignore[arg-type]
+    check_storage_clock(Elsewhere(lake.stores(lake.now)(f"file://{lake.folder_path}")), lake.now, steady)  # type: ignore[arg-type]
     assert steady.ahead() == timedelta(0)
 
 
-def test_a_clock_two_minutes_ahead_of_the_storages_stamps_nothing_that_would_hold_up_the_bookkeeper(lake: Lake) -> None:
+def test_a_clock_two_minutes_ahead_of_the_storages_stamps_nothing_that_would_hold_up_the_bookkeeper(
+    lake: ReaperLake,
+) -> None:
     """An expiry updates the table at our time, and every two minutes: no bookkeeper would ever catch up."""
     for _ in range(4):
         lake.append()

@@ -18,7 +18,7 @@ from bookkeeper.history.registry import COMMAND, Registry, reader, spark
 from reaper.metrics import Metrics
 from tests.support.checkpoints import Query, offset
 from tests.support.reaper_faults import Faults
-from tests.support.reaper_lake import REAPER, Lake
+from tests.support.reaper_lake import REAPER, ReaperLake
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
@@ -27,12 +27,12 @@ class Stage:
     """Nine snapshots a minute apart, and a query on the third."""
 
     def __init__(self, root: Path) -> None:
-        self.lake = lake = Lake(root)
+        self.lake = lake = ReaperLake(root)
         for _ in range(9):
             lake.append()
         self.ids = lake.history()
         self.query = Query(root / "cp").begin(offset(self.ids[0])).done(offset(self.ids[2], 1))
-        self.registry = Registry(lake.stores(lake.now)(f"file://{lake.folder}"))
+        self.registry = Registry(lake.stores(lake.now)(f"file://{lake.folder_path}"))
 
     def register(self, **how: Any) -> None:
         self.registry.add(spark("live", self.query.url, self.lake.now, by=COMMAND, **how))
@@ -45,7 +45,7 @@ class Stage:
         return [self.ids.index(number) for number in self.lake.history() if number in self.ids]
 
     def warned(self) -> Any:
-        path = self.lake.folder / "reaper/warned.json"
+        path = self.lake.folder_path / "reaper/warned.json"
         return json.loads(path.read_text())["since"] if path.exists() else None
 
 
@@ -110,7 +110,7 @@ def test_a_consumer_that_cannot_be_read_holds_everything_and_is_named(
 ) -> None:
     stage.register()
     if trouble == "record":
-        (stage.lake.folder / "consumers/live.json").write_text("{")
+        (stage.lake.folder_path / "consumers/live.json").write_text("{")
     if trouble == "unreadable":
         stage.query.write("offsets/0", "v1")
     if trouble == "never started":
@@ -172,7 +172,7 @@ def test_a_notice_that_cannot_be_read_is_given_anew(stage: Stage) -> None:
     stage.hold(max_hold=timedelta(hours=10))
     late = stage.lake.now + timedelta(hours=10)
     stage.lake.reap(now=late)
-    (stage.lake.folder / "reaper/warned.json").write_text("{")
+    (stage.lake.folder_path / "reaper/warned.json").write_text("{")
     stage.lake.reap(now=late + 2 * HOUR)
     assert stage.left()[0] == 2
 
@@ -307,8 +307,8 @@ def test_an_odd_record_holds_what_an_unreadable_one_holds_and_stops_no_expiry(
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         odd = record.replace(b"%d", b"%d" % server.getsockname()[1])
-        Path(stage.lake.folder, "consumers").mkdir()
-        Path(stage.lake.folder, "consumers", "odd.json").write_bytes(odd)
+        Path(stage.lake.folder_path, "consumers").mkdir()
+        Path(stage.lake.folder_path, "consumers", "odd.json").write_bytes(odd)
         stage.hold(max_hold=timedelta(minutes=5))
         assert stage.lake.reap().snapshots == 0
         assert said(caplog) == [("consumer-at-risk", "WARNING")]

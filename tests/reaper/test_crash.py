@@ -18,7 +18,7 @@ from bookkeeper.stores.open import open_store
 from reaper.files import live_paths, storage
 from tests.support.checkpoints import Query, offset
 from tests.support.reaper_faults import SOME, Crash, Faults
-from tests.support.reaper_lake import Lake
+from tests.support.reaper_lake import ReaperLake
 
 HOUR = timedelta(hours=1)
 #: of each batch that is deleted, so many subsets are what a crash has left gone
@@ -31,7 +31,7 @@ class Stage:
 
     def __init__(self, root: Path, stock: bool) -> None:
         (root / "lake").mkdir()
-        self.lake = Lake(root / "lake", stock=stock)
+        self.lake = ReaperLake(root / "lake", stock=stock)
         self.copy = root / "copy"
 
     def keep(self) -> None:
@@ -70,25 +70,25 @@ def made(root: Path, stock: bool) -> Stage:
     return stage
 
 
-def consumer(root: Path, lake: Lake) -> None:
+def consumer(root: Path, lake: ReaperLake) -> None:
     """A query that needs the newest two snapshots only, and one whose record holds nothing."""
     query = Query(root / "cp").begin(offset(lake.history()[0])).done(offset(lake.history()[-2], 1))
-    registry = Registry(open_store(f"file://{lake.folder}"))
+    registry = Registry(open_store(f"file://{lake.folder_path}"))
     registry.add(spark("live", query.url, lake.now, by=COMMAND))
     registry.add(reader("lapsed", lake.history()[0], lake.now, timedelta(minutes=1)))
 
 
-def orphan(lake: Lake) -> None:
+def orphan(lake: ReaperLake) -> None:
     """An old file that nothing names, found by a sweep before."""
     path = f"{lake.location}/data/lost.parquet"
     Path(path).write_bytes(b"1234")
-    at, uuid = (lake.now - HOUR).isoformat(), str(lake.table.metadata.table_uuid)
+    at, uuid = (lake.now - HOUR).isoformat(), str(lake.table().metadata.table_uuid)
     state = {"version": 1, "table-uuid": uuid, "at": at, "seen": {f"file://{path}": at}}
-    (lake.folder / "reaper").mkdir(exist_ok=True)
-    (lake.folder / "reaper/orphans.json").write_text(json.dumps(state))
+    (lake.folder_path / "reaper").mkdir(exist_ok=True)
+    (lake.folder_path / "reaper/orphans.json").write_text(json.dumps(state))
 
 
-def promised(lake: Lake) -> set[str]:
+def promised(lake: ReaperLake) -> set[str]:
     """What the next run says it will delete."""
     found = lake.outlook()
     return {*found.files.sizes(), *(item.location for item in found.orphans if item.due(lake.now + HOUR))}
@@ -131,7 +131,7 @@ def test_a_run_killed_anywhere_is_finished_by_the_next(
         assert not planned.sizes().keys() & lake.disk().keys(), way
         assert expected == left - lake.disk().keys(), way
         assert not Path(f"{lake.location}/data/lost.parquet").exists(), way
-        assert not (lake.folder / "reaper/journal.json").exists(), way
+        assert not (lake.folder_path / "reaper/journal.json").exists(), way
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_a_second_reaper_at_any_step_of_a_run_takes_nothing_that_is_needed(
         stage.run(Faults())
         assert (lake.rows(), lake.reachable() <= lake.disk().keys()) == (rows, True), (number, name)
         assert not planned & lake.disk().keys(), (number, name)
-        assert not (lake.folder / "reaper/journal.json").exists(), (number, name)
+        assert not (lake.folder_path / "reaper/journal.json").exists(), (number, name)
 
 
 @pytest.mark.slow

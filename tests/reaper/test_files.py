@@ -15,10 +15,10 @@ from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetStatisticsUp
 
 from bookkeeper.errors import StorageUnavailable
 from tests.support.pyiceberg_files import parquet_file
-from tests.support.reaper_lake import Lake
+from tests.support.reaper_lake import ReaperLake
 
 
-def test_a_deleted_file_goes_with_the_snapshot_that_deleted_it(lake: Lake) -> None:
+def test_a_deleted_file_goes_with_the_snapshot_that_deleted_it(lake: ReaperLake) -> None:
     file = lake.data_file()
     lake.append(file)
     lake.append()
@@ -33,7 +33,7 @@ def test_a_deleted_file_goes_with_the_snapshot_that_deleted_it(lake: Lake) -> No
     assert lake.rows() == [1, 2, 3]
 
 
-def test_beside_another_branch_too_a_deleted_file_goes_with_the_snapshot_that_deleted_it(lake: Lake) -> None:
+def test_beside_another_branch_too_a_deleted_file_goes_with_the_snapshot_that_deleted_it(lake: ReaperLake) -> None:
     other = lake.append(branch="other")
     file = lake.data_file()
     lake.append(file)
@@ -47,22 +47,22 @@ def test_beside_another_branch_too_a_deleted_file_goes_with_the_snapshot_that_de
     assert (lake.rows(), lake.rows(other)) == ([2, 3, 4], [0])
 
 
-def test_files_of_rows_deleted_and_compacted_by_pyiceberg_itself_go(lake: Lake) -> None:
-    table = lake.table
+def test_files_of_rows_deleted_and_compacted_by_pyiceberg_itself_go(lake: ReaperLake) -> None:
+    table = lake.table()
     for number in range(4):
         table.append(pa.table({"n": [number]}, schema=pa.schema([pa.field("n", pa.int64())])))
     table.delete("n = 1")
     table.overwrite(pa.table({"n": [7, 8]}, schema=pa.schema([pa.field("n", pa.int64())])))
     for number in (9, 10):
         table.append(pa.table({"n": [number]}, schema=pa.schema([pa.field("n", pa.int64())])))
-    lake.now = datetime.fromtimestamp(lake.table.metadata.last_updated_ms / 1000, UTC)
+    lake.now = datetime.fromtimestamp(lake.table().metadata.last_updated_ms / 1000, UTC)
     lake.reap()
     data = [path for path in lake.disk() if path.endswith(".parquet")]
     assert set(data) == {path for path in lake.reachable() if path.endswith(".parquet")}
     assert lake.rows() == [7, 8, 9, 10]
 
 
-def test_a_file_that_was_added_again_after_its_deletion_lives(lake: Lake) -> None:
+def test_a_file_that_was_added_again_after_its_deletion_lives(lake: ReaperLake) -> None:
     back_in_time, back_later, gone = (lake.data_file() for _ in range(3))
     lake.append(back_in_time, back_later, gone)
     lake.delete(back_in_time.file_path, back_later.file_path, gone.file_path)
@@ -75,7 +75,7 @@ def test_a_file_that_was_added_again_after_its_deletion_lives(lake: Lake) -> Non
     assert lake.rows() == [0, 1, 3, 4]
 
 
-def test_a_file_goes_with_its_last_deletion_however_often_it_was_added_again_before(lake: Lake) -> None:
+def test_a_file_goes_with_its_last_deletion_however_often_it_was_added_again_before(lake: ReaperLake) -> None:
     gone, back, steady = (lake.data_file() for _ in range(3))
     lake.append(gone, back, steady)
     lake.delete(gone.file_path, back.file_path)
@@ -89,7 +89,7 @@ def test_a_file_goes_with_its_last_deletion_however_often_it_was_added_again_bef
     assert back.file_path in lake.disk() and not {gone.file_path, steady.file_path} & lake.disk().keys()
 
 
-def test_a_file_that_one_snapshot_deletes_and_adds_lives(lake: Lake) -> None:
+def test_a_file_that_one_snapshot_deletes_and_adds_lives(lake: ReaperLake) -> None:
     file = lake.data_file()
     lake.append(file)
     lake._snapshot(Operation.OVERWRITE, added=(file,), deleted=(file.file_path,))
@@ -99,7 +99,7 @@ def test_a_file_that_one_snapshot_deletes_and_adds_lives(lake: Lake) -> None:
     assert file.file_path in lake.disk() and lake.rows() == [0, 1, 2, 3, 4]
 
 
-def test_a_file_that_was_added_again_under_another_spelling_lives(lake: Lake) -> None:
+def test_a_file_that_was_added_again_under_another_spelling_lives(lake: ReaperLake) -> None:
     file = lake.data_file()
     again = parquet_file(file.file_path, record_count=1)
     again._data[1] = file.file_path.replace("file:///", "file:/")
@@ -112,7 +112,7 @@ def test_a_file_that_was_added_again_under_another_spelling_lives(lake: Lake) ->
     assert file.file_path in lake.disk()
 
 
-def test_files_that_stay_in_a_manifest_with_deletions_live(lake: Lake) -> None:
+def test_files_that_stay_in_a_manifest_with_deletions_live(lake: ReaperLake) -> None:
     files = [lake.data_file() for _ in range(3)]
     lake.append(*files)
     lake.delete(files[1].file_path)
@@ -123,7 +123,7 @@ def test_files_that_stay_in_a_manifest_with_deletions_live(lake: Lake) -> None:
     assert lake.rows() == [0, 2, 3, 4, 5]
 
 
-def test_what_a_tag_or_branch_reads_survives(lake: Lake) -> None:
+def test_what_a_tag_or_branch_reads_survives(lake: ReaperLake) -> None:
     old, other = lake.data_file(), lake.data_file()
     tagged = lake.append(old)
     lake.ref("branch", tagged, "branch")
@@ -147,7 +147,7 @@ def test_what_a_tag_or_branch_reads_survives(lake: Lake) -> None:
     assert lake.reachable() <= lake.disk().keys()
 
 
-def test_the_files_of_an_abandoned_line_go_and_those_it_shares_stay(lake: Lake) -> None:
+def test_the_files_of_an_abandoned_line_go_and_those_it_shares_stay(lake: ReaperLake) -> None:
     shared, own = lake.data_file(), lake.data_file()
     lake.append(shared)
     fork = lake.append()
@@ -165,9 +165,9 @@ def test_the_files_of_an_abandoned_line_go_and_those_it_shares_stay(lake: Lake) 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_the_history_nothing_reachable_goes_and_nothing_else_stays(tmp_path: Path, seed: int) -> None:
-    lake, chance = Lake(tmp_path), random.Random(seed)
+    lake, chance = ReaperLake(tmp_path), random.Random(seed)
     for turn in range(14):
-        live = lake.live(lake.table, lake.table.metadata.current_snapshot_id) if turn else []
+        live = lake.live(lake.table(), lake.table().metadata.current_snapshot_id) if turn else []
         choice = chance.choice(["append", "append", "delete", "merge", "tag", "drop", "rollback", "reap"])
         if not live or choice == "append":
             lake.append(rows=chance.randint(1, 3))
@@ -194,7 +194,7 @@ def test_whatever_the_history_nothing_reachable_goes_and_nothing_else_stays(tmp_
     assert left == {path for path in lake.reachable() if not path.endswith(".metadata.json")}
 
 
-def test_statistics_of_expired_snapshots_go_and_those_of_others_stay(lake: Lake) -> None:
+def test_statistics_of_expired_snapshots_go_and_those_of_others_stay(lake: ReaperLake) -> None:
     snapshots = [lake.append() for _ in range(4)]
     for snapshot in (snapshots[0], snapshots[3]):
         for kind in ("statistics", "partitions"):
@@ -203,7 +203,7 @@ def test_statistics_of_expired_snapshots_go_and_those_of_others_stay(lake: Lake)
         sizes = {"file-size-in-bytes": 3, "file-footer-size-in-bytes": 1, "blob-metadata": []}
         partial = {**full, "statistics-path": f"file://{lake.location}/metadata/{snapshot}.partitions"}
         lake.catalog.commit_table(
-            lake.table,
+            lake.table(),
             (),
             (
                 SetStatisticsUpdate(statistics=StatisticsFile(**full, **sizes)),
@@ -213,31 +213,31 @@ def test_statistics_of_expired_snapshots_go_and_those_of_others_stay(lake: Lake)
             ),
         )
     lake.reap()
-    metadata = lake.table.metadata
+    metadata = lake.table().metadata
     left = [item.snapshot_id for item in (*metadata.statistics, *metadata.partition_statistics)]
     assert left == [snapshots[3]] * 2
     on_disk = sorted(Path(path).name for path in lake.disk() if path.endswith((".statistics", ".partitions")))
     assert on_disk == [f"{snapshots[3]}.partitions", f"{snapshots[3]}.statistics"]
 
 
-def test_a_file_outside_of_the_table_is_never_deleted(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_outside_of_the_table_is_never_deleted(lake: ReaperLake, caplog: pytest.LogCaptureFixture) -> None:
     outside = lake.data_file(name="../../other/data.parquet")
     path = Path(outside.file_path.removeprefix("file://")).resolve()
     outside._data[1] = f"file://{path}"
     in_folder = lake.data_file(name="../_bookkeeper/data.parquet")
-    in_folder._data[1] = f"file://{lake.folder}/data.parquet"
+    in_folder._data[1] = f"file://{lake.folder_path}/data.parquet"
     lake.append(outside, in_folder)
     lake.delete(outside.file_path, in_folder.file_path)
     for _ in range(3):
         lake.append()
     with caplog.at_level(logging.WARNING, "reaper"):
         lake.reap()
-    assert path.exists() and (lake.folder / "data.parquet").exists()
+    assert path.exists() and (lake.folder_path / "data.parquet").exists()
     assert [(record.action, record.files) for record in caplog.records] == [("refuse", 2)]
     assert not lake.outlook().refused
 
 
-def test_files_on_a_data_path_of_its_own_are_deleted(lake: Lake, tmp_path: Path) -> None:
+def test_files_on_a_data_path_of_its_own_are_deleted(lake: ReaperLake, tmp_path: Path) -> None:
     lake.properties(write__data__path=f"file://{tmp_path}/elsewhere")
     file = lake.data_file(name="../../elsewhere/data.parquet")
     path = tmp_path / "elsewhere" / "data.parquet"
@@ -252,9 +252,9 @@ def test_files_on_a_data_path_of_its_own_are_deleted(lake: Lake, tmp_path: Path)
     assert not path.exists()
 
 
-def test_a_data_file_entry_that_names_a_live_manifest_costs_nothing(lake: Lake) -> None:
+def test_a_data_file_entry_that_names_a_live_manifest_costs_nothing(lake: ReaperLake) -> None:
     lake.append()
-    live = lake.table.metadata.current_snapshot().manifests(lake.table.io)[0].manifest_path
+    live = lake.table().metadata.current_snapshot().manifests(lake.table().io)[0].manifest_path
     evil = lake.data_file()
     evil._data[1] = live
     lake.append(evil)
@@ -265,10 +265,10 @@ def test_a_data_file_entry_that_names_a_live_manifest_costs_nothing(lake: Lake) 
     assert lake.reachable() <= lake.disk().keys()
 
 
-def test_a_manifest_that_cannot_be_read_stops_the_run(lake: Lake) -> None:
+def test_a_manifest_that_cannot_be_read_stops_the_run(lake: ReaperLake) -> None:
     for _ in range(4):
         lake.append()
-    oldest = lake.table.metadata.snapshot_by_id(lake.history()[0])
+    oldest = lake.table().metadata.snapshot_by_id(lake.history()[0])
     Path(oldest.manifest_list.removeprefix("file://")).write_bytes(b"no Avro")
     before = lake.disk().keys()
     with pytest.raises(StorageUnavailable):
@@ -277,7 +277,7 @@ def test_a_manifest_that_cannot_be_read_stops_the_run(lake: Lake) -> None:
     assert len(lake.history()) == 4
 
 
-def test_gc_disabled_deletes_nothing_at_all(lake: Lake) -> None:
+def test_gc_disabled_deletes_nothing_at_all(lake: ReaperLake) -> None:
     for _ in range(15):
         lake.append()
     lake.properties(gc__enabled="false")
@@ -286,14 +286,14 @@ def test_gc_disabled_deletes_nothing_at_all(lake: Lake) -> None:
     assert lake.disk().keys() == before
 
 
-def test_more_snapshots_than_fit_one_commit_go_in_several(lake: Lake) -> None:
+def test_more_snapshots_than_fit_one_commit_go_in_several(lake: ReaperLake) -> None:
     lake.append()
     lake.burst(210)
-    before = lake.table.metadata.metadata_log[-1].metadata_file
+    before = lake.table().metadata.metadata_log[-1].metadata_file
     planned = lake.outlook().files
     done = lake.reap()
     assert (done.snapshots, len(planned.manifest_lists)) == (209, 209)
-    commits = [entry.metadata_file for entry in lake.table.metadata.metadata_log]
+    commits = [entry.metadata_file for entry in lake.table().metadata.metadata_log]
     assert len(commits) - commits.index(before) == 1 + 3
     assert not planned.sizes().keys() & lake.disk().keys()
     assert lake.rows() == [0]
@@ -302,7 +302,7 @@ def test_more_snapshots_than_fit_one_commit_go_in_several(lake: Lake) -> None:
 @pytest.mark.parametrize("spelling", ["file:///", "file:/"])
 @pytest.mark.parametrize("merged", [False, True], ids=["as it is", "merged"])
 def test_a_file_that_is_listed_twice_stays_as_long_as_a_snapshot_reads_it(
-    lake: Lake, spelling: str, merged: bool, caplog: pytest.LogCaptureFixture
+    lake: ReaperLake, spelling: str, merged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Retention takes out the entry with forged bounds; the other entry's rows are live."""
     file = lake.data_file()

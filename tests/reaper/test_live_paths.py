@@ -13,7 +13,7 @@ from reaper.files import live_paths
 from reaper.files.live_paths import LivePaths
 from reaper.files.manifest_reader import ManifestReader
 from tests.support.pyiceberg_files import parquet_file
-from tests.support.reaper_lake import Lake
+from tests.support.reaper_lake import ReaperLake
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def twice(lake: Lake) -> str:
+def twice(lake: ReaperLake) -> str:
     """A file that the table lists twice, and reads, after one of its entries was deleted and that snapshot expires."""
     file = lake.data_file()
     lake.append(file)
@@ -47,7 +47,7 @@ def twice(lake: Lake) -> str:
     return str(file.file_path)
 
 
-def churn(lake: Lake) -> None:
+def churn(lake: ReaperLake) -> None:
     """Something to delete in the next run."""
     file = lake.data_file()
     lake.append(file)
@@ -56,11 +56,11 @@ def churn(lake: Lake) -> None:
         lake.append()
 
 
-def record(lake: Lake) -> Path:
-    return lake.folder / live_paths.KEY
+def record(lake: ReaperLake) -> Path:
+    return lake.folder_path / live_paths.KEY
 
 
-def test_a_block_is_read_by_one_run_only(lake: Lake, read: list[int]) -> None:
+def test_a_block_is_read_by_one_run_only(lake: ReaperLake, read: list[int]) -> None:
     for _ in range(20):
         lake.append()
     churn(lake)
@@ -72,7 +72,7 @@ def test_a_block_is_read_by_one_run_only(lake: Lake, read: list[int]) -> None:
     assert 0 < len(read) <= 5
 
 
-def test_a_file_that_a_snapshot_reads_stays_by_what_an_earlier_run_read(lake: Lake, read: list[int]) -> None:
+def test_a_file_that_a_snapshot_reads_stays_by_what_an_earlier_run_read(lake: ReaperLake, read: list[int]) -> None:
     path = twice(lake)
     lake.reap()
     assert path in lake.disk()
@@ -93,11 +93,11 @@ def test_a_file_that_a_snapshot_reads_stays_by_what_an_earlier_run_read(lake: La
 @pytest.mark.parametrize(
     "broken", ["empty", "torn", "bits", "too long", "other table", "newer", "nonsense", "no record"]
 )
-def test_a_record_that_is_not_whole_is_read_anew(lake: Lake, broken: str) -> None:
+def test_a_record_that_is_not_whole_is_read_anew(lake: ReaperLake, broken: str) -> None:
     file = lake.data_file()
     lake.append(file)
     asked = [file.file_path, f"file://{lake.location}/data/other.parquet"]
-    table = lake.table
+    table = lake.table()
 
     def among() -> LivePaths:
         found = LivePaths(*opened(lake))
@@ -126,19 +126,19 @@ def test_a_record_that_is_not_whole_is_read_anew(lake: Lake, broken: str) -> Non
     among()
 
 
-def opened(lake: Lake) -> tuple[Any, ManifestReader]:
+def opened(lake: ReaperLake) -> tuple[Any, ManifestReader]:
     """The folder, and a reader of its table's manifests."""
     context = ReaperContext.of(lake.settings, lake.opened(), None, lake.now)
     return context.folder, context.reader
 
 
-def test_a_look_ahead_writes_nothing(lake: Lake) -> None:
+def test_a_look_ahead_writes_nothing(lake: ReaperLake) -> None:
     churn(lake)
     lake.outlook()
     assert not record(lake).exists()
 
 
-def test_a_small_table_has_no_record(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_table_has_no_record(lake: ReaperLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_paths, "FEW_BYTES", 2**24)
     churn(lake)
     lake.reap()

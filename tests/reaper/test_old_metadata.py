@@ -13,41 +13,41 @@ import pytest
 from bookkeeper.config.settings import Reaper
 from reaper.files import old_metadata
 from reaper.files.old_metadata import still_old
-from tests.support.reaper_lake import NAME, Lake
+from tests.support.reaper_lake import NAME, ReaperLake
 
 ONLY_METADATA = Reaper(retain_last=1000, metadata_keep=timedelta(hours=1))
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(tmp_path: Path) -> ReaperLake:
     """A table that nothing expires from, with 21 metadata files, each as old as its snapshot."""
-    lake = Lake(tmp_path, ONLY_METADATA)
+    lake = ReaperLake(tmp_path, ONLY_METADATA)
     for number in range(20):
         lake.append()
-        stamp(lake, lake.table.metadata_location, number)
+        stamp(lake, lake.table().metadata_location, number)
     return lake
 
 
-def stamp(lake: Lake, location: str, minutes: float) -> None:
+def stamp(lake: ReaperLake, location: str, minutes: float) -> None:
     """Sets the file's time to so many minutes after the first snapshot."""
     at = (lake.now - timedelta(minutes=19) + timedelta(minutes=minutes)).timestamp()
     os.utime(location.removeprefix("file://"), (at, at))
 
 
-def versions(lake: Lake) -> list[int]:
+def versions(lake: ReaperLake) -> list[int]:
     names = [os.path.basename(path) for path in lake.disk() if path.endswith(".metadata.json")]
     return sorted(int(name.partition("-")[0]) for name in names)
 
 
-def test_the_current_one_and_the_ten_before_it_stay_however_old(lake: Lake) -> None:
+def test_the_current_one_and_the_ten_before_it_stay_however_old(lake: ReaperLake) -> None:
     done = lake.reap(now=lake.now + timedelta(days=30))
     assert (done.snapshots, done.metadata_files) == (0, 10)
     assert versions(lake) == list(range(10, 21))
     assert lake.rows() == list(range(20))
 
 
-def test_age_counts_from_when_a_file_was_replaced(lake: Lake) -> None:
+def test_age_counts_from_when_a_file_was_replaced(lake: ReaperLake) -> None:
     lake.now += timedelta(hours=5)
     for _ in range(11):
         lake.append()
@@ -57,10 +57,10 @@ def test_age_counts_from_when_a_file_was_replaced(lake: Lake) -> None:
     assert versions(lake) == list(range(21, 32))
 
 
-def test_what_fell_out_of_the_log_and_what_a_lost_race_left_goes_by_its_own_age(lake: Lake) -> None:
+def test_what_fell_out_of_the_log_and_what_a_lost_race_left_goes_by_its_own_age(lake: ReaperLake) -> None:
     lake.properties(write__metadata__previous_versions_max="12")
     lake.append()
-    current = Path(lake.table.metadata_location.removeprefix("file://"))
+    current = Path(lake.table().metadata_location.removeprefix("file://"))
     in_flight = current.with_name("00099-younger.metadata.json")
     lost = current.with_name("00003-lost.metadata.json")
     packed = current.with_name("00004-packed.gz.metadata.json")
@@ -77,12 +77,12 @@ def test_what_fell_out_of_the_log_and_what_a_lost_race_left_goes_by_its_own_age(
     assert versions(lake) == [*range(12, 23), 99]
 
 
-def test_gzip_files_go_as_plain_ones_do(lake: Lake) -> None:
+def test_gzip_files_go_as_plain_ones_do(lake: ReaperLake) -> None:
     lake.properties(write__metadata__compression_codec="gzip")
     for number in range(15):
         lake.append()
-        stamp(lake, lake.table.metadata_location, 25 + number)
-    assert lake.table.metadata_location.endswith(".gz.metadata.json")
+        stamp(lake, lake.table().metadata_location, 25 + number)
+    assert lake.table().metadata_location.endswith(".gz.metadata.json")
     done = lake.reap(now=lake.now + timedelta(days=30))
     assert (done.snapshots, done.metadata_files) == (0, 26)
     assert versions(lake) == list(range(26, 37))
@@ -91,10 +91,10 @@ def test_gzip_files_go_as_plain_ones_do(lake: Lake) -> None:
 
 @pytest.mark.parametrize("kind", ["bomb", "torn", "no gzip"])
 def test_a_gzip_file_of_no_table_stays_and_takes_no_memory(
-    lake: Lake, kind: str, monkeypatch: pytest.MonkeyPatch
+    lake: ReaperLake, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(old_metadata, "MOST_UNPACKED", 2**16)
-    current = Path(lake.table.metadata_location.removeprefix("file://"))
+    current = Path(lake.table().metadata_location.removeprefix("file://"))
     bad = current.with_name("00005-bad.gz.metadata.json")
     bomb = gzip.compress(b" " * 2**26 + current.read_bytes())
     bad.write_bytes({"bomb": bomb, "torn": bomb[:1000], "no gzip": bomb[:2] + b"x" * 1000}[kind])
@@ -109,18 +109,18 @@ def test_a_gzip_file_of_no_table_stays_and_takes_no_memory(
     assert len(old_metadata._unzipped(bad.read_bytes())) <= 2**16
 
 
-def test_metadata_of_another_table_in_the_same_place_stays(lake: Lake) -> None:
+def test_metadata_of_another_table_in_the_same_place_stays(lake: ReaperLake) -> None:
     lake.catalog.drop_table(NAME)
     lake.make()
     for _ in range(3):
         lake.append()
-    stamp(lake, lake.table.metadata_location, 60)
+    stamp(lake, lake.table().metadata_location, 60)
     before = lake.disk().keys()
     lake.reap(now=lake.now + timedelta(days=1))
     assert lake.disk().keys() == before
 
 
-def test_files_in_the_folder_that_are_no_metadata_json_stay(lake: Lake) -> None:
+def test_files_in_the_folder_that_are_no_metadata_json_stay(lake: ReaperLake) -> None:
     stray = Path(lake.location) / "metadata" / "notes.txt"
     stray.write_text("mine")
     stamp(lake, str(stray), -1000)
@@ -128,7 +128,7 @@ def test_files_in_the_folder_that_are_no_metadata_json_stay(lake: Lake) -> None:
     assert stray.exists()
 
 
-def test_what_is_among_the_last_ten_when_it_comes_to_deleting_is_spared(lake: Lake) -> None:
-    table = lake.table
+def test_what_is_among_the_last_ten_when_it_comes_to_deleting_is_spared(lake: ReaperLake) -> None:
+    table = lake.table()
     log = [entry.metadata_file for entry in table.metadata.metadata_log]
     assert still_old(table, [*log, table.metadata_location, "file:///elsewhere"]) == [*log[:-10], "file:///elsewhere"]

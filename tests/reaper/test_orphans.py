@@ -27,33 +27,33 @@ from reaper.files.disk_difference import DiskDifference
 from tests.support.lake import Lake as Queue
 from tests.support.lake import Writes
 from tests.support.reaper_faults import Faults
-from tests.support.reaper_lake import REAPER, Lake
+from tests.support.reaper_lake import REAPER, ReaperLake
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 NAME = TxlogName("w", "0190163d-8694-739b-aea5-966c26f8ad91", 1)
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    found = Lake(tmp_path, reaper=replace(REAPER, older_than=timedelta(days=3650)))
+def lake(tmp_path: Path) -> ReaperLake:
+    found = ReaperLake(tmp_path, reaper=replace(REAPER, older_than=timedelta(days=3650)))
     for _ in range(3):
         found.append()
     return found
 
 
-def at(lake: Lake, now: datetime, faults: Faults | None = None) -> ReaperContext:
+def at(lake: ReaperLake, now: datetime, faults: Faults | None = None) -> ReaperContext:
     stores = faults.stores(now) if faults else lake.stores(now)
     catalog = faults.catalog(lake.opened()) if faults else lake.opened()
     return ReaperContext.of(lake.settings, catalog, stores, now)
 
 
-def sweep(lake: Lake, now: datetime, faults: Faults | None = None, **how: Any) -> set[str]:
+def sweep(lake: ReaperLake, now: datetime, faults: Faults | None = None, **how: Any) -> set[str]:
     """What a sweep deleted, by name."""
     gone = orphans.sweep(at(lake, now, faults), now, **how)
     return {path.rpartition("/")[2] for path in gone}
 
 
-def place(lake: Lake, key: str, age: timedelta, now: datetime | None = None) -> Path:
+def place(lake: ReaperLake, key: str, age: timedelta, now: datetime | None = None) -> Path:
     """A file below the table that nothing names."""
     path = Path(lake.location) / key
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def stamp(path: Path, age: timedelta, now: datetime) -> None:
     os.utime(path, (seconds, seconds))
 
 
-def test_an_old_unnamed_file_goes_when_two_sweeps_an_hour_apart_found_it(lake: Lake) -> None:
+def test_an_old_unnamed_file_goes_when_two_sweeps_an_hour_apart_found_it(lake: ReaperLake) -> None:
     place(lake, "data/lost.parquet", 4 * DAY)
     assert sweep(lake, lake.now) == set()
     assert sweep(lake, lake.now + HOUR - timedelta(seconds=1)) == set()
@@ -75,7 +75,7 @@ def test_an_old_unnamed_file_goes_when_two_sweeps_an_hour_apart_found_it(lake: L
     assert lake.reachable() <= lake.disk().keys()
 
 
-def test_a_young_file_stays_and_so_does_one_that_was_written_again(lake: Lake) -> None:
+def test_a_young_file_stays_and_so_does_one_that_was_written_again(lake: ReaperLake) -> None:
     path = place(lake, "data/young.parquet", 3 * DAY - HOUR)
     sweep(lake, lake.now)
     assert sweep(lake, lake.now + HOUR) == set()
@@ -85,25 +85,25 @@ def test_a_young_file_stays_and_so_does_one_that_was_written_again(lake: Lake) -
     assert path.exists()
 
 
-def test_a_file_that_was_named_in_between_is_counted_anew(lake: Lake) -> None:
+def test_a_file_that_was_named_in_between_is_counted_anew(lake: ReaperLake) -> None:
     path = place(lake, "data/lost.parquet", 4 * DAY)
     sweep(lake, lake.now)
     hide(lake, path, "pending")
     sweep(lake, lake.now + HOUR)
-    (lake.folder / "pending" / str(NAME)).unlink()
+    (lake.folder_path / "pending" / str(NAME)).unlink()
     assert sweep(lake, lake.now + 2 * HOUR) == set()
     assert sweep(lake, lake.now + 3 * HOUR) == {"lost.parquet"}
 
 
-def hide(lake: Lake, path: Path, where: str) -> None:
+def hide(lake: ReaperLake, path: Path, where: str) -> None:
     """A txlog that names the file."""
     file = DataFile(f"file://{path}", "PARQUET", (), 1, 4)
-    data = encode(Envelope(NAME, "uuid", 1), lake.table.schema(), lake.table.spec(), [file])
-    (lake.folder / where / str(NAME)).write_bytes(data)
+    data = encode(Envelope(NAME, "uuid", 1), lake.table().schema(), lake.table().spec(), [file])
+    (lake.folder_path / where / str(NAME)).write_bytes(data)
 
 
 @pytest.mark.parametrize("where", ["pending", "rejected"])
-def test_what_a_txlog_names_stays(lake: Lake, where: str) -> None:
+def test_what_a_txlog_names_stays(lake: ReaperLake, where: str) -> None:
     path = place(lake, "data/written.parquet", 9 * DAY)
     hide(lake, path, where)
     sweep(lake, lake.now)
@@ -111,10 +111,10 @@ def test_what_a_txlog_names_stays(lake: Lake, where: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["pending", "rejected"])
-def test_a_txlog_that_cannot_be_read_stops_the_sweep_if_it_may_still_get_in(lake: Lake, where: str) -> None:
+def test_a_txlog_that_cannot_be_read_stops_the_sweep_if_it_may_still_get_in(lake: ReaperLake, where: str) -> None:
     path = place(lake, "data/lost.parquet", 9 * DAY)
     sweep(lake, lake.now)
-    (lake.folder / where / str(NAME)).write_bytes(b"no Avro")
+    (lake.folder_path / where / str(NAME)).write_bytes(b"no Avro")
     if where == "pending":
         with pytest.raises(Retry):
             sweep(lake, lake.now + HOUR)
@@ -123,13 +123,13 @@ def test_a_txlog_that_cannot_be_read_stops_the_sweep_if_it_may_still_get_in(lake
     assert path.exists() == (where == "pending")
 
 
-def test_what_the_journal_names_is_the_journals(lake: Lake) -> None:
+def test_what_the_journal_names_is_the_journals(lake: ReaperLake) -> None:
     path = place(lake, "data/planned.parquet", 9 * DAY)
-    (lake.folder / "reaper").mkdir(exist_ok=True)
+    (lake.folder_path / "reaper").mkdir(exist_ok=True)
     files = {kind: {} for kind in ("statistics", "manifests", "manifest_lists", "metadata")}
     about = {"version": 1, "table-uuid": "u", "planned-at": "", "sequence-number": 1, "refs": {}, "known": [1]}
     journal = {**about, "expire": [1], "files": {"data": {f"file://{path}": 4}, **files}}
-    (lake.folder / "reaper/journal.json").write_text(json.dumps(journal))
+    (lake.folder_path / "reaper/journal.json").write_text(json.dumps(journal))
     sweep(lake, lake.now)
     assert sweep(lake, lake.now + 2 * HOUR) == set()
 
@@ -149,14 +149,14 @@ def test_what_the_journal_names_is_the_journals(lake: Lake) -> None:
         "data/per%2Fcent.parquet",
     ],
 )
-def test_what_is_not_the_tables_own_kind_of_file_stays(lake: Lake, key: str) -> None:
+def test_what_is_not_the_tables_own_kind_of_file_stays(lake: ReaperLake, key: str) -> None:
     path = place(lake, key, 99 * DAY)
     sweep(lake, lake.now)
     sweep(lake, lake.now + 2 * HOUR)
     assert path.exists()
 
 
-def test_manifests_of_a_lost_attempt_go_once_main_has_moved_on(lake: Lake) -> None:
+def test_manifests_of_a_lost_attempt_go_once_main_has_moved_on(lake: ReaperLake) -> None:
     place(lake, "metadata/lost-m0.avro", timedelta(0), lake.now - timedelta(minutes=20))
     place(lake, "metadata/in-flight-m0.avro", timedelta(0), lake.now + timedelta(seconds=1))
     later = lake.now + 5 * DAY
@@ -172,7 +172,7 @@ FOLDED, REWRITTEN = f"{NAME.incarnation}-00001-deletes.parquet", f"00001-{NAME.i
 
 
 @pytest.mark.parametrize("name", [FOLDED, REWRITTEN])
-def test_what_a_commit_under_way_may_still_name_stays_until_main_has_moved_on(lake: Lake, name: str) -> None:
+def test_what_a_commit_under_way_may_still_name_stays_until_main_has_moved_on(lake: ReaperLake, name: str) -> None:
     """A bookkeeper that stood still for days just before its commit goes on: main is where its guard says."""
     path, later = place(lake, f"data/{name}", timedelta(minutes=20)), lake.now + 10 * DAY
     sweep(lake, later)
@@ -183,14 +183,14 @@ def test_what_a_commit_under_way_may_still_name_stays_until_main_has_moved_on(la
     assert sweep(lake, later + 3 * HOUR) == {path.name}
 
 
-def test_what_a_writer_left_goes_by_age_alone(lake: Lake) -> None:
+def test_what_a_writer_left_goes_by_age_alone(lake: ReaperLake) -> None:
     later = lake.now + 10 * DAY
     place(lake, f"data/{SLOW}", timedelta(minutes=20))
     sweep(lake, later)
     assert sweep(lake, later + HOUR) == {SLOW}
 
 
-def test_the_data_path_may_lie_elsewhere(lake: Lake, tmp_path: Path) -> None:
+def test_the_data_path_may_lie_elsewhere(lake: ReaperLake, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     lake.properties(write__data__path=f"file://{tmp_path}/elsewhere")
     path = tmp_path / "elsewhere" / "lost.parquet"
@@ -200,12 +200,12 @@ def test_the_data_path_may_lie_elsewhere(lake: Lake, tmp_path: Path) -> None:
     assert sweep(lake, lake.now + HOUR) == {"lost.parquet"}
 
 
-def test_an_age_below_an_hour_is_refused(lake: Lake) -> None:
+def test_an_age_below_an_hour_is_refused(lake: ReaperLake) -> None:
     with pytest.raises(NotPossible, match="at least 1 h"):
         sweep(lake, lake.now, older_than=timedelta(minutes=59))
 
 
-def test_nothing_goes_while_gc_is_disabled(lake: Lake) -> None:
+def test_nothing_goes_while_gc_is_disabled(lake: ReaperLake) -> None:
     path = place(lake, "data/lost.parquet", 9 * DAY)
     sweep(lake, lake.now)
     lake.properties(gc__enabled="false")
@@ -213,7 +213,7 @@ def test_nothing_goes_while_gc_is_disabled(lake: Lake) -> None:
     assert path.exists()
 
 
-def test_a_table_made_anew_finds_the_files_of_the_old_one_twice_too(lake: Lake) -> None:
+def test_a_table_made_anew_finds_the_files_of_the_old_one_twice_too(lake: ReaperLake) -> None:
     place(lake, "data/lost.parquet", 9 * DAY)
     sweep(lake, lake.now)
     lake.catalog.drop_table("demo.events")
@@ -221,7 +221,7 @@ def test_a_table_made_anew_finds_the_files_of_the_old_one_twice_too(lake: Lake) 
     assert sweep(lake, lake.now + HOUR) == set()
 
 
-def test_very_many_orphans_want_a_person(lake: Lake) -> None:
+def test_very_many_orphans_want_a_person(lake: ReaperLake) -> None:
     for number in range(120):
         place(lake, f"data/lost-{number}.parquet", 9 * DAY)
     sweep(lake, lake.now)
@@ -230,7 +230,7 @@ def test_very_many_orphans_want_a_person(lake: Lake) -> None:
     assert len(sweep(lake, lake.now + HOUR, release_brake=True)) == 120
 
 
-def test_a_run_sweeps_when_it_is_due_and_the_outlook_says_so_before(lake: Lake) -> None:
+def test_a_run_sweeps_when_it_is_due_and_the_outlook_says_so_before(lake: ReaperLake) -> None:
     place(lake, "data/lost.parquet", 9 * DAY)
     lake.reap(now=lake.now + HOUR)
     assert lake.reap(now=lake.now + HOUR + timedelta(minutes=30)).orphans == 0
@@ -251,7 +251,7 @@ def test_the_difference_of_locations_is_exact_and_its_memory_bounded() -> None:
 SLOW = f"{NAME.writer}-{NAME.incarnation}-{NAME.sequence:010d}-00001.parquet"
 
 
-def timeline(lake: Lake, publish: timedelta, commit: timedelta) -> Callable[[timedelta], set[str]]:
+def timeline(lake: ReaperLake, publish: timedelta, commit: timedelta) -> Callable[[timedelta], set[str]]:
     """A writer's file from its last byte on; sweeps for six days. What was deleted."""
     file = lake.data_file(name=SLOW)
     path = Path(file.file_path.removeprefix("file://"))
@@ -265,45 +265,45 @@ def timeline(lake: Lake, publish: timedelta, commit: timedelta) -> Callable[[tim
         if hour * HOUR == commit:
             lake.now = now
             lake.append(file)
-            (lake.folder / "pending" / str(NAME)).unlink()
+            (lake.folder_path / "pending" / str(NAME)).unlink()
         gone |= sweep(lake, now)
     return gone
 
 
-def test_a_slow_writer_loses_no_file_however_late_it_is_committed(lake: Lake) -> None:
+def test_a_slow_writer_loses_no_file_however_late_it_is_committed(lake: ReaperLake) -> None:
     # Half the orphan age is the latest a writer publishes; the bookkeeper may have been down for days.
     assert timeline(lake, publish=36 * HOUR, commit=120 * HOUR) == set()
     assert len(lake.rows()) == 4
 
 
-def test_a_writer_that_broke_its_own_rule_would(lake: Lake) -> None:
+def test_a_writer_that_broke_its_own_rule_would(lake: ReaperLake) -> None:
     assert timeline(lake, publish=100 * HOUR, commit=200 * HOUR) == {SLOW}
 
 
-def test_a_replay_of_an_old_rejected_txlog_loses_no_file_however_it_meets_a_sweep(lake: Lake) -> None:
+def test_a_replay_of_an_old_rejected_txlog_loses_no_file_however_it_meets_a_sweep(lake: ReaperLake) -> None:
     file = lake.data_file(name="back.parquet")
     path = Path(file.file_path.removeprefix("file://"))
     stamp(path, 30 * DAY, lake.now)
     folder, now = Folder(at(lake, lake.now).folder), lake.now + 2 * HOUR
-    quiet = lake.table
+    quiet = lake.table()
     lake.append(file)
-    after = lake.table.metadata_location
+    after = lake.table().metadata_location
 
     def begin() -> None:
         """Rejected; and the adversary's luck: an earlier sweep has found it unnamed."""
         point_to(lake, quiet.metadata_location)
         hide(lake, path, "rejected")
-        (lake.folder / "pending" / str(NAME)).unlink(missing_ok=True)
+        (lake.folder_path / "pending" / str(NAME)).unlink(missing_ok=True)
         seen = {f"file://{path}": lake.now.isoformat()}
         state = {"version": 1, "table-uuid": str(quiet.metadata.table_uuid), "at": lake.now.isoformat(), "seen": seen}
-        (lake.folder / "reaper/orphans.json").write_text(json.dumps(state))
+        (lake.folder_path / "reaper/orphans.json").write_text(json.dumps(state))
 
     def committed() -> None:
         point_to(lake, after)
         folder.delete([NAME])
 
     steps = [lambda: folder.replay(NAME), committed, lambda: folder.discard_rejected([NAME])]
-    (lake.folder / "reaper").mkdir(exist_ok=True)
+    (lake.folder_path / "reaper").mkdir(exist_ok=True)
     begin()
     recorded = Faults()
     sweep(lake, now, recorded)
@@ -319,7 +319,7 @@ def test_a_replay_of_an_old_rejected_txlog_loses_no_file_however_it_meets_a_swee
     assert count > 100
 
 
-def point_to(lake: Lake, metadata: str) -> None:
+def point_to(lake: ReaperLake, metadata: str) -> None:
     """The catalog put back: the table is as it was."""
     with lake.catalog.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE iceberg_tables SET metadata_location = ?", (metadata,))
@@ -350,13 +350,15 @@ class Stepping(Faults):
                 step()
 
 
-def test_an_unreadable_state_of_a_sweep_begins_anew(lake: Lake) -> None:
+def test_an_unreadable_state_of_a_sweep_begins_anew(lake: ReaperLake) -> None:
     place(lake, "data/lost.parquet", 9 * DAY)
     sweep(lake, lake.now)
-    (lake.folder / "reaper/orphans.json").write_text("{")
+    (lake.folder_path / "reaper/orphans.json").write_text("{")
     assert sweep(lake, lake.now + HOUR) == set()
     assert sweep(lake, lake.now + 2 * HOUR) == {"lost.parquet"}
-    assert datetime.fromisoformat(json.loads((lake.folder / "reaper/orphans.json").read_text())["at"]).tzinfo == UTC
+    assert (
+        datetime.fromisoformat(json.loads((lake.folder_path / "reaper/orphans.json").read_text())["at"]).tzinfo == UTC
+    )
 
 
 def test_nothing_goes_while_marks_json_knows_a_later_commit_than_the_table(tmp_path: Path) -> None:

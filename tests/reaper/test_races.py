@@ -20,24 +20,24 @@ from reaper.expiry.verify_journal import verify_journal
 from reaper.files import txlogs
 from tests.reaper.test_txlogs import txlog
 from tests.support.reaper_faults import Crash, Faults
-from tests.support.reaper_lake import NAME, Lake
+from tests.support.reaper_lake import NAME, ReaperLake
 
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Lake:
+def old(tmp_path: Path) -> ReaperLake:
     """Five snapshots to expire, on a catalog that commits on whatever it finds then (as REST servers do)."""
-    return made(Lake(tmp_path, stock=True))
+    return made(ReaperLake(tmp_path, stock=True))
 
 
 @pytest.fixture
-def flat(tmp_path: Path) -> Lake:
+def flat(tmp_path: Path) -> ReaperLake:
     """The same on our own catalog, which refuses a commit when anything has changed since the load."""
-    return made(Lake(tmp_path))
+    return made(ReaperLake(tmp_path))
 
 
-def made(lake: Lake) -> Lake:
+def made(lake: ReaperLake) -> ReaperLake:
     """Five snapshots to expire and a data file that goes with them."""
     file = lake.data_file()
     lake.append(file)
@@ -48,20 +48,20 @@ def made(lake: Lake) -> Lake:
     return lake
 
 
-def run(lake: Lake, faults: Faults, **given: Any) -> Any:
+def run(lake: ReaperLake, faults: Faults, **given: Any) -> Any:
     now = lake.now + HOUR
     catalog = faults.catalog(lake.opened())
     return lake.reap(catalog=catalog, open_store=faults.stores(now), now=now, **given)
 
 
-def journal(lake: Lake) -> Any:
-    path = lake.folder / "reaper/journal.json"
+def journal(lake: ReaperLake) -> Any:
+    path = lake.folder_path / "reaper/journal.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 @pytest.mark.parametrize("stock", [True, False])
 def test_a_busy_table_gets_through_twenty_appends_between_plan_and_commit(tmp_path: Path, stock: bool) -> None:
-    old = made(Lake(tmp_path, stock=stock))
+    old = made(ReaperLake(tmp_path, stock=stock))
     going = old.history()[:5]
     faults = Faults().before("commit_table", *[old.append] * 20)
     done = run(old, faults)
@@ -72,7 +72,7 @@ def test_a_busy_table_gets_through_twenty_appends_between_plan_and_commit(tmp_pa
     assert old.reachable() <= old.disk().keys()
 
 
-def test_a_tag_made_between_plan_and_commit_makes_a_conflict_where_the_catalog_sees_it(flat: Lake) -> None:
+def test_a_tag_made_between_plan_and_commit_makes_a_conflict_where_the_catalog_sees_it(flat: ReaperLake) -> None:
     target = flat.history()[1]
     with pytest.raises(CommitConflict, match="branches or tags"):
         run(flat, Faults().before("commit_table", lambda: flat.ref("late", target)))
@@ -82,12 +82,12 @@ def test_a_tag_made_between_plan_and_commit_makes_a_conflict_where_the_catalog_s
 
 
 def test_a_tag_made_between_plan_and_commit_is_restored_and_nothing_deleted(
-    old: Lake, caplog: pytest.LogCaptureFixture
+    old: ReaperLake, caplog: pytest.LogCaptureFixture
 ) -> None:
     target = old.history()[1]
     rows, before = old.rows(target), old.disk().keys()
-    sequence = old.table.metadata.last_sequence_number
-    tagged_ms = old.table.metadata.snapshot_by_id(target).timestamp_ms
+    sequence = old.table().metadata.last_sequence_number
+    tagged_ms = old.table().metadata.snapshot_by_id(target).timestamp_ms
 
     with caplog.at_level(logging.WARNING, "reaper"):
         done = run(old, Faults().before("commit_table", lambda: old.ref("late", target)))
@@ -99,23 +99,23 @@ def test_a_tag_made_between_plan_and_commit_is_restored_and_nothing_deleted(
     assert before <= old.disk().keys()
     assert old.rows(target) == rows
     assert journal(old) is None
-    assert old.table.metadata.last_sequence_number > sequence
-    assert old.table.metadata.last_updated_ms != tagged_ms
+    assert old.table().metadata.last_sequence_number > sequence
+    assert old.table().metadata.last_updated_ms != tagged_ms
     old.append()
     assert old.rows() == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_branch_with_its_own_settings_comes_back_with_them(old: Lake) -> None:
+def test_a_branch_with_its_own_settings_comes_back_with_them(old: ReaperLake) -> None:
     target = old.history()[1]
     made = SetSnapshotRefUpdate(
         ref_name="audit", type="branch", snapshot_id=target, max_ref_age_ms=5000, min_snapshots_to_keep=3
     )
-    run(old, Faults().before("commit_table", lambda: old.catalog.commit_table(old.table, (), (made,))))
+    run(old, Faults().before("commit_table", lambda: old.catalog.commit_table(old.table(), (), (made,))))
     found = old.refs()["audit"]
     assert (found.snapshot_id, found.max_ref_age_ms, found.min_snapshots_to_keep) == (target, 5000, 3)
 
 
-def test_two_tags_on_lost_snapshots_come_back_while_others_append(old: Lake) -> None:
+def test_two_tags_on_lost_snapshots_come_back_while_others_append(old: ReaperLake) -> None:
     first, second = old.history()[:2]
 
     def tag() -> None:
@@ -126,18 +126,20 @@ def test_two_tags_on_lost_snapshots_come_back_while_others_append(old: Lake) -> 
     assert (old.refs()["one"].snapshot_id, old.refs()["two"].snapshot_id) == (first, second)
     assert old.rows(first) == [0]
     assert old.rows() == [1, 2, 3, 4, 5, 6, 7]
-    sequences = [item.sequence_number for item in old.table.metadata.snapshots]
+    sequences = [item.sequence_number for item in old.table().metadata.snapshots]
     assert len(set(sequences)) == len(sequences)
-    assert max(sequences) <= old.table.metadata.last_sequence_number
+    assert max(sequences) <= old.table().metadata.last_sequence_number
 
 
-def test_a_tag_on_a_snapshot_that_stays_disturbs_nothing(old: Lake) -> None:
+def test_a_tag_on_a_snapshot_that_stays_disturbs_nothing(old: ReaperLake) -> None:
     done = run(old, Faults().before("commit_table", lambda: old.ref("late", old.history()[-1])))
     assert (done.snapshots, done.data_files) == (5, 1)
     assert old.refs().keys() == {"main", "late"}
 
 
-def test_a_branch_grown_from_an_expiring_snapshot_keeps_its_files(old: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_branch_grown_from_an_expiring_snapshot_keeps_its_files(
+    old: ReaperLake, caplog: pytest.LogCaptureFixture
+) -> None:
     fork = old.history()[1]
 
     def grow() -> None:
@@ -152,7 +154,7 @@ def test_a_branch_grown_from_an_expiring_snapshot_keeps_its_files(old: Lake, cap
     assert old.reachable() <= old.disk().keys()
 
 
-def test_a_rollback_between_plan_and_commit_stops_the_expiry(old: Lake) -> None:
+def test_a_rollback_between_plan_and_commit_stops_the_expiry(old: ReaperLake) -> None:
     target = old.history()[1]
     with pytest.raises(CommitConflict, match="rolled back"):
         run(old, Faults().before("commit_table", lambda: old.rollback(target)))
@@ -162,14 +164,14 @@ def test_a_rollback_between_plan_and_commit_stops_the_expiry(old: Lake) -> None:
     assert target in old.history()
 
 
-def test_other_refs_that_moved_stop_the_expiry(old: Lake) -> None:
+def test_other_refs_that_moved_stop_the_expiry(old: ReaperLake) -> None:
     old.ref("keep", old.history()[-2])
     with pytest.raises(CommitConflict, match="branches or tags"):
         run(old, Faults().before("commit_table", lambda: old.ref("keep", old.history()[0])))
     assert len(old.history()) == 7
 
 
-def test_another_reaper_that_was_first_leaves_nothing_to_lose(old: Lake) -> None:
+def test_another_reaper_that_was_first_leaves_nothing_to_lose(old: ReaperLake) -> None:
     with pytest.raises((CommitConflict, CommitUnknown)):
         run(old, Faults().before("commit_table", lambda: _expire_as_spark(old, old.history()[:2])))
     assert len(old.history()) == 5
@@ -178,17 +180,17 @@ def test_another_reaper_that_was_first_leaves_nothing_to_lose(old: Lake) -> None
     assert old.reachable() <= old.disk().keys()
 
 
-def _expire_as_spark(lake: Lake, snapshots: list[int]) -> None:
-    lake.catalog.commit_table(lake.table, (), (RemoveSnapshotsUpdate(snapshot_ids=snapshots),))
+def _expire_as_spark(lake: ReaperLake, snapshots: list[int]) -> None:
+    lake.catalog.commit_table(lake.table(), (), (RemoveSnapshotsUpdate(snapshot_ids=snapshots),))
 
 
-def test_a_lost_reply_to_the_commit_is_found_out_by_loading_again(old: Lake) -> None:
+def test_a_lost_reply_to_the_commit_is_found_out_by_loading_again(old: ReaperLake) -> None:
     done = run(old, Faults().lose_reply("commit_table", OSError("connection reset")))
     assert (done.snapshots, done.data_files) == (5, 1)
     assert old.reachable() <= old.disk().keys()
 
 
-def test_a_commit_that_never_arrived_deletes_nothing(old: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_commit_that_never_arrived_deletes_nothing(old: ReaperLake, caplog: pytest.LogCaptureFixture) -> None:
     def refuse() -> None:
         raise OSError("no route to host")
 
@@ -202,20 +204,20 @@ def test_a_commit_that_never_arrived_deletes_nothing(old: Lake, caplog: pytest.L
     assert [record.cause for record in caplog.records] == ["nothing was committed"]
 
 
-def test_a_consumer_that_went_back_stops_the_expiry(old: Lake) -> None:
+def test_a_consumer_that_went_back_stops_the_expiry(old: ReaperLake) -> None:
     answers = iter([None, None, old.history()[2]])
     with pytest.raises(CommitConflict, match="consumer"):
         run(old, Faults(), floor=lambda table: next(answers))
     assert len(old.history()) == 7
 
 
-def test_a_consumer_holds_what_it_needs(old: Lake) -> None:
+def test_a_consumer_holds_what_it_needs(old: ReaperLake) -> None:
     floor = old.history()[3]
     assert run(old, Faults(), floor=lambda table: floor).snapshots == 3
     assert floor in old.history()
 
 
-def test_a_table_dropped_and_made_anew_loses_nothing(old: Lake) -> None:
+def test_a_table_dropped_and_made_anew_loses_nothing(old: ReaperLake) -> None:
     with pytest.raises(Crash):
         run(old, Faults().crash_after("commit_table"))
     assert journal(old)
@@ -230,7 +232,7 @@ def test_a_table_dropped_and_made_anew_loses_nothing(old: Lake) -> None:
     assert old.rows() == [0]
 
 
-def test_a_table_dropped_between_plan_and_commit_is_not_touched(old: Lake) -> None:
+def test_a_table_dropped_between_plan_and_commit_is_not_touched(old: ReaperLake) -> None:
     def replace() -> None:
         old.catalog.drop_table(NAME)
         old.make()
@@ -242,14 +244,14 @@ def test_a_table_dropped_between_plan_and_commit_is_not_touched(old: Lake) -> No
     assert old.rows() == [0]
 
 
-def test_a_tag_made_between_commit_and_deletion_finds_its_files(old: Lake) -> None:
+def test_a_tag_made_between_commit_and_deletion_finds_its_files(old: ReaperLake) -> None:
     newest = old.history()[-2:]
     done = run(old, Faults().before("delete_many", lambda: old.ref("late", newest[0])))
     assert done.data_files == 1
     assert old.rows(newest[0]) == [1, 2, 3, 4]
 
 
-def test_a_file_that_a_later_snapshot_names_again_stays(old: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_a_later_snapshot_names_again_stays(old: ReaperLake, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(Crash):
         run(old, Faults().crash_after("commit_table"))
     dead = next(iter(journal(old)["files"]["data"]))
@@ -263,13 +265,13 @@ def test_a_file_that_a_later_snapshot_names_again_stays(old: Lake, caplog: pytes
 
 
 def test_a_txlog_that_is_committed_between_the_reads_of_folder_and_table_keeps_its_file(
-    old: Lake, monkeypatch: pytest.MonkeyPatch
+    old: ReaperLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever of them is read first: after the table, the folder would show it no more, and the table not yet."""
     with pytest.raises(Crash):
         run(old, Faults().crash_after("commit_table"))
     dead = next(iter(journal(old)["files"]["data"]))
-    pending = old.folder / "pending" / str(NAME)
+    pending = old.folder_path / "pending" / str(NAME)
     pending.parent.mkdir(exist_ok=True)
     pending.write_bytes(txlog(old, dead))
     reads = list[str]()
@@ -299,11 +301,11 @@ def test_a_txlog_that_is_committed_between_the_reads_of_folder_and_table_keeps_i
     assert dead in old.reachable() <= old.disk().keys()
 
 
-def test_a_table_put_back_from_a_backup_keeps_the_files_of_what_came_after(old: Lake) -> None:
+def test_a_table_put_back_from_a_backup_keeps_the_files_of_what_came_after(old: ReaperLake) -> None:
     """They look like orphans, and are what the table may still be put back with."""
-    folder = Folder(open_store(str(old.folder)))
+    folder = Folder(open_store(str(old.folder_path)))
     old.mark(old.history()[0])
-    table = old.table
+    table = old.table()
     later = Marks("f", snapshot=4711)
     folder.publish_marks(MarksCopy(str(table.metadata.table_uuid), table.metadata.last_sequence_number + 3, later))
     there = old.disk().keys()

@@ -24,7 +24,7 @@ from bookkeeper.stores.together import in_parts
 from reaper.files import storage
 from reaper.files.manifest_reader import ManifestReader
 from tests.support.manifest_lists import listed_manifest
-from tests.support.reaper_lake import Lake
+from tests.support.reaper_lake import ReaperLake
 
 
 class Counting:
@@ -66,7 +66,7 @@ def test_parts_are_bounded_in_files_and_in_bytes() -> None:
     assert [[*part] for part in in_parts(sizes.items())] == [["a", "b"], ["c"], ["huge"], ["d"]]
 
 
-def test_a_run_reads_lists_and_manifests_together_and_deletes_every_kind_in_one_batch(lake: Lake) -> None:
+def test_a_run_reads_lists_and_manifests_together_and_deletes_every_kind_in_one_batch(lake: ReaperLake) -> None:
     files = [lake.data_file() for _ in range(3)]
     lake.append(*files)
     lake.delete(files[0].file_path)
@@ -82,14 +82,16 @@ def test_a_run_reads_lists_and_manifests_together_and_deletes_every_kind_in_one_
     assert max(deletes) == done.data_files + done.manifests
 
 
-def test_five_thousand_files_go_in_two_batches(lake: Lake) -> None:
+def test_five_thousand_files_go_in_two_batches(lake: ReaperLake) -> None:
     made: list[Counting] = []
-    table = storage.Storage(lake.table.metadata, f"file://{lake.folder}", opened(made), storage.Pace())
+    table = storage.Storage(lake.table().metadata, f"file://{lake.folder_path}", opened(made), storage.Pace())
     table.delete(f"file://{lake.location}/data/{number}" for number in range(5000))
     assert [store.deletes for store in made] == [[4000, 1000]]
 
 
-def test_a_list_larger_than_it_may_be_among_others_is_read_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_larger_than_it_may_be_among_others_is_read_alone(
+    lake: ReaperLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reader, "LIST_BYTES", 100)
     before = lake.append()
     for _ in range(4):
@@ -102,7 +104,7 @@ def test_a_list_larger_than_it_may_be_among_others_is_read_alone(lake: Lake, mon
 
 @pytest.mark.parametrize("length", [-1, 0, 10, 2**40])
 def test_a_manifest_whose_length_is_stated_wrong_is_read_all_the_same(
-    lake: Lake, length: int, monkeypatch: pytest.MonkeyPatch
+    lake: ReaperLake, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = lake.data_file()
     lake.append(file)
@@ -119,13 +121,13 @@ def test_a_manifest_whose_length_is_stated_wrong_is_read_all_the_same(
     assert file.file_path not in lake.disk() and lake.reachable() <= lake.disk().keys()
 
 
-def test_a_list_of_a_layout_that_we_do_not_read_is_read_by_pyiceberg(lake: Lake) -> None:
+def test_a_list_of_a_layout_that_we_do_not_read_is_read_by_pyiceberg(lake: ReaperLake) -> None:
     file = lake.data_file()
     lake.append(file)
     lake.delete(file.file_path)
     for _ in range(4):
         lake.append()
-    for snapshot in lake.table.metadata.snapshots:
+    for snapshot in lake.table().metadata.snapshots:
         path = Path(snapshot.manifest_list.removeprefix("file://"))
         meta, blocks = avro.decode(path.read_bytes(), 2**20)
         changed = meta["avro.schema"].replace(b'"field-id": 517', b'"field-id": 9517')
@@ -136,21 +138,21 @@ def test_a_list_of_a_layout_that_we_do_not_read_is_read_by_pyiceberg(lake: Lake)
 
 
 @pytest.mark.parametrize("which", ["list", "manifest"])
-def test_one_that_is_not_there_ends_the_run_before_anything_is_journaled(lake: Lake, which: str) -> None:
+def test_one_that_is_not_there_ends_the_run_before_anything_is_journaled(lake: ReaperLake, which: str) -> None:
     file = lake.data_file()
     lake.append(file)
     lake.delete(file.file_path)
     for _ in range(4):
         lake.append()
-    lists = lake._lists(lake.table)
-    oldest = lake.table.metadata.snapshot_by_id(lake.history()[1])
+    lists = lake._lists(lake.table())
+    oldest = lake.table().metadata.snapshot_by_id(lake.history()[1])
     assert oldest is not None
     gone = oldest.manifest_list if which == "list" else lists[oldest.snapshot_id][0]
     Path(gone.removeprefix("file://")).unlink()
     before = lake.disk()
     with pytest.raises(StorageUnavailable):
         lake.reap()
-    assert lake.disk() == before and not (lake.folder / "reaper/journal.json").exists()
+    assert lake.disk() == before and not (lake.folder_path / "reaper/journal.json").exists()
 
 
 def test_a_block_without_an_entry_of_a_status_is_not_read_for_it_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,16 +10,16 @@ import pytest
 
 from tests.reaper.test_races import journal, made, run
 from tests.support.reaper_faults import Crash, Faults
-from tests.support.reaper_lake import Lake
+from tests.support.reaper_lake import ReaperLake
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Lake:
+def old(tmp_path: Path) -> ReaperLake:
     """Five snapshots to expire, on a catalog that commits on whatever it finds then."""
-    return made(Lake(tmp_path, stock=True))
+    return made(ReaperLake(tmp_path, stock=True))
 
 
-def test_gc_disabled_after_the_commit_deletes_nothing(old: Lake) -> None:
+def test_gc_disabled_after_the_commit_deletes_nothing(old: ReaperLake) -> None:
     with pytest.raises(Crash):
         run(old, Faults().crash_after("commit_table"))
     old.properties(gc__enabled="false")
@@ -29,7 +29,7 @@ def test_gc_disabled_after_the_commit_deletes_nothing(old: Lake) -> None:
     assert journal(old) is None
 
 
-def test_a_journal_is_finished_after_hours_of_other_commits(old: Lake) -> None:
+def test_a_journal_is_finished_after_hours_of_other_commits(old: ReaperLake) -> None:
     old.properties(write__metadata__previous_versions_max="4")
     with pytest.raises(Crash):
         run(old, Faults().crash_after("commit_table"))
@@ -39,7 +39,7 @@ def test_a_journal_is_finished_after_hours_of_other_commits(old: Lake) -> None:
     assert old.reachable() <= old.disk().keys()
 
 
-def test_a_tag_lost_hours_ago_is_restored(old: Lake) -> None:
+def test_a_tag_lost_hours_ago_is_restored(old: ReaperLake) -> None:
     old.properties(write__metadata__previous_versions_max="4")
     target = old.history()[0]
     faults = Faults().crash_after("commit_table").before("commit_table", lambda: old.ref("late", target))
@@ -52,13 +52,13 @@ def test_a_tag_lost_hours_ago_is_restored(old: Lake) -> None:
 
 
 def test_nothing_is_deleted_when_it_is_unknown_what_the_commit_replaced(
-    old: Lake, caplog: pytest.LogCaptureFixture
+    old: ReaperLake, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(Crash):
         run(old, Faults().crash_after("commit_table"))
     planned = [path for sizes in journal(old)["files"].values() for path in sizes]
-    for entry in old.table.metadata.metadata_log:
-        (old.folder.parent / "metadata" / entry.metadata_file.rpartition("/")[2]).unlink()
+    for entry in old.table().metadata.metadata_log:
+        (old.folder_path.parent / "metadata" / entry.metadata_file.rpartition("/")[2]).unlink()
     with caplog.at_level(logging.WARNING, "reaper"):
         old.reap(now=old.now + timedelta(minutes=1))
     assert set(planned) <= old.disk().keys()

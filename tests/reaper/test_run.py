@@ -18,10 +18,10 @@ from reaper.expiry import verify_journal
 from reaper.files.storage import Pace
 from tests.support.cards import card
 from tests.support.reaper_faults import Faults
-from tests.support.reaper_lake import Lake
+from tests.support.reaper_lake import ReaperLake
 
 
-def test_expired_snapshots_go_with_their_files_and_the_rest_reads_the_same(lake: Lake) -> None:
+def test_expired_snapshots_go_with_their_files_and_the_rest_reads_the_same(lake: ReaperLake) -> None:
     for _ in range(6):
         lake.append()
     before = lake.disk()
@@ -35,7 +35,7 @@ def test_expired_snapshots_go_with_their_files_and_the_rest_reads_the_same(lake:
     assert len(before.keys() - lake.disk().keys()) == done.manifests + done.metadata_files
 
 
-def test_what_is_planned_is_exactly_what_disappears(lake: Lake) -> None:
+def test_what_is_planned_is_exactly_what_disappears(lake: ReaperLake) -> None:
     files = [lake.data_file() for _ in range(20)]
     for file in files:
         lake.append(file)
@@ -61,7 +61,7 @@ def test_what_is_planned_is_exactly_what_disappears(lake: Lake) -> None:
 def test_the_txlog_folder_may_lie_elsewhere(tmp_path: Path, place: str) -> None:
     (tmp_path / "aside").mkdir()
     Folder(open_store(place.format(root=tmp_path))).write_card(card())
-    lake = Lake(tmp_path, folder=place.format(root=tmp_path))
+    lake = ReaperLake(tmp_path, folder=place.format(root=tmp_path))
     file = lake.data_file()
     lake.append(file)
     lake.delete(file.file_path)
@@ -71,7 +71,7 @@ def test_the_txlog_folder_may_lie_elsewhere(tmp_path: Path, place: str) -> None:
     assert lake.rows() == [1, 2, 3]
 
 
-def test_a_run_that_did_something_says_so_in_one_line(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_did_something_says_so_in_one_line(lake: ReaperLake, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "reaper")
     for _ in range(4):
         lake.append()
@@ -83,19 +83,19 @@ def test_a_run_that_did_something_says_so_in_one_line(lake: Lake, caplog: pytest
     assert caplog.records[0].bytes == done.bytes > 0
 
 
-def test_an_empty_table_is_left_alone(lake: Lake) -> None:
+def test_an_empty_table_is_left_alone(lake: ReaperLake) -> None:
     assert not lake.reap()
     assert not lake.outlook().files.sizes()
 
 
-def test_a_run_that_is_told_to_stop_ends_after_its_step(lake: Lake) -> None:
+def test_a_run_that_is_told_to_stop_ends_after_its_step(lake: ReaperLake) -> None:
     lake.append()
     lake.burst(210)
     assert lake.reap(stopped=lambda: True).snapshots == 100
     assert lake.reap().snapshots == 109
 
 
-def test_a_run_by_a_clock_that_is_behind_does_nothing(lake: Lake) -> None:
+def test_a_run_by_a_clock_that_is_behind_does_nothing(lake: ReaperLake) -> None:
     lake.append()
     lake.burst(210)
     with pytest.raises(ClockBehind):
@@ -104,7 +104,7 @@ def test_a_run_by_a_clock_that_is_behind_does_nothing(lake: Lake) -> None:
         lake.outlook(lake.now - timedelta(seconds=31))
 
 
-def test_a_run_that_takes_longer_than_others_commit_goes_on_by_the_time_it_began(lake: Lake) -> None:
+def test_a_run_that_takes_longer_than_others_commit_goes_on_by_the_time_it_began(lake: ReaperLake) -> None:
     lake.append()
     lake.burst(250)
     began = lake.now + timedelta(minutes=20)
@@ -118,7 +118,7 @@ def test_a_run_that_takes_longer_than_others_commit_goes_on_by_the_time_it_began
     assert done.snapshots >= 249
 
 
-def test_deletes_keep_to_their_rate_and_say_how_far_they_are(lake: Lake) -> None:
+def test_deletes_keep_to_their_rate_and_say_how_far_they_are(lake: ReaperLake) -> None:
     for _ in range(8):
         lake.append()
     lake.settings = replace(lake.settings, reaper=replace(lake.settings.reaper, deletes_per_second=5))
@@ -133,7 +133,7 @@ def test_deletes_keep_to_their_rate_and_say_how_far_they_are(lake: Lake) -> None
 
 
 def test_after_its_commit_a_run_reads_only_the_metadata_that_it_replaced(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: ReaperLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(20):
         lake.append()
@@ -149,7 +149,7 @@ def test_after_its_commit_a_run_reads_only_the_metadata_that_it_replaced(
     assert len(read) <= 1
 
 
-def test_a_run_says_what_it_asked_of_the_storage(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_says_what_it_asked_of_the_storage(lake: ReaperLake, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "reaper")
     for _ in range(8):
         lake.append()

@@ -23,11 +23,11 @@ from reaper.expiry.spark_engine import by_command
 from reaper.schedule import COMPACT, ON_SPARK, PACED
 from reaper.spark_command import job_runner
 from tests.support.checkpoints import Query, offset
-from tests.support.reaper_lake import REAPER, Lake
+from tests.support.reaper_lake import REAPER, ReaperLake
 
 
 @pytest.fixture
-def on_spark(lake: Lake) -> Lake:
+def on_spark(lake: ReaperLake) -> ReaperLake:
     """Nine snapshots, and the engine is Spark."""
     for _ in range(9):
         lake.append()
@@ -35,41 +35,41 @@ def on_spark(lake: Lake) -> Lake:
     return lake
 
 
-def as_iceberg(lake: Lake, before: datetime, retain_last: int) -> None:
+def as_iceberg(lake: ReaperLake, before: datetime, retain_last: int) -> None:
     """What the procedure removes: older than that, and not among so many."""
-    history = sorted(lake.table.metadata.snapshots, key=lambda item: item.timestamp_ms)
+    history = sorted(lake.table().metadata.snapshots, key=lambda item: item.timestamp_ms)
     limit = int(before.timestamp() * 1000)
     going = [item.snapshot_id for item in history[: len(history) - retain_last] if item.timestamp_ms < limit]
-    lake.catalog.commit_table(lake.table, (), (RemoveSnapshotsUpdate(snapshot_ids=going),))
+    lake.catalog.commit_table(lake.table(), (), (RemoveSnapshotsUpdate(snapshot_ids=going),))
 
 
-def test_iceberg_is_asked_for_exactly_the_plan(on_spark: Lake) -> None:
+def test_iceberg_is_asked_for_exactly_the_plan(on_spark: ReaperLake) -> None:
     planned = on_spark.outlook().plan.expire
     history = on_spark.history()
     done = on_spark.reap(expire_on_spark=lambda before, last: as_iceberg(on_spark, before, last))
     assert done.snapshots == len(planned) == 7
     assert on_spark.history() == [number for number in history if number not in planned]
-    assert not (on_spark.folder / "reaper/journal.json").exists()
+    assert not (on_spark.folder_path / "reaper/journal.json").exists()
 
 
-def test_a_consumer_is_kept_from_expiry_there_too(on_spark: Lake, tmp_path: Path) -> None:
+def test_a_consumer_is_kept_from_expiry_there_too(on_spark: ReaperLake, tmp_path: Path) -> None:
     ids = on_spark.history()
     query = Query(tmp_path / "cp").begin(offset(ids[0])).done(offset(ids[3], 1))
-    registry = Registry(on_spark.stores(on_spark.now)(f"file://{on_spark.folder}"))
+    registry = Registry(on_spark.stores(on_spark.now)(f"file://{on_spark.folder_path}"))
     registry.add(spark("live", query.url, on_spark.now, by=COMMAND))
     asked: list[tuple[datetime, int]] = []
     on_spark.reap(expire_on_spark=lambda before, last: asked.append((before, last)))
-    third = on_spark.table.metadata.snapshot_by_id(ids[3])
+    third = on_spark.table().metadata.snapshot_by_id(ids[3])
     assert asked == [(datetime.fromtimestamp(third.timestamp_ms / 1000, UTC), 6)]
 
 
-def test_nothing_to_expire_starts_no_spark(lake: Lake) -> None:
+def test_nothing_to_expire_starts_no_spark(lake: ReaperLake) -> None:
     lake.append()
     lake.settings = replace(lake.settings, reaper=replace(REAPER, engine="spark"))
     assert lake.reap().snapshots == 0
 
 
-def test_without_a_command_for_spark_it_is_refused(on_spark: Lake) -> None:
+def test_without_a_command_for_spark_it_is_refused(on_spark: ReaperLake) -> None:
     with pytest.raises(NotPossible, match="spark"):
         on_spark.reap()
     assert len(on_spark.history()) == 9

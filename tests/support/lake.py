@@ -129,6 +129,10 @@ class Lake:
         kind = {"py-catalog-impl": STOCK} if stock else {}
         self.catalog_settings = catalog if isinstance(catalog, Catalog) else sqlite_catalog(root, catalog, **kind)
         self.catalog = self.opened()
+        self.make(schema)
+
+    def make(self, schema: Schema | None = None) -> None:
+        """The table and its folder, by `init`."""
         self.made = initialise(self.catalog, self.settings, schema or schema_for(self.settings))
         self.folder = Folder(self.store(self.made.folder))
 

@@ -14,7 +14,6 @@ import duckdb
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
@@ -29,15 +28,14 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
-from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Reaper
-from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.contract import committed_txlogs as marks_format
 from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from reaper import Reaped, outlook, reap
-from tests.support.pyiceberg_files import parquet_file, sqlite_catalog
+from tests.support.lake import Clock, Lake
+from tests.support.pyiceberg_files import parquet_file
 from tests.support.reaper_drafts import Draft
 from tests.support.wrapped import WrappedStore
 
@@ -48,44 +46,36 @@ NAME = "demo.events"
 REAPER = Reaper(older_than=timedelta(minutes=10), retain_last=2, metadata_keep=timedelta(hours=1))
 
 
-class Lake:
-    """A table whose snapshots a test makes one by one; each moves the clock a minute."""
+class ReaperLake(Lake):
+    """A table without a bookkeeper, whose snapshots a test makes one by one; each moves the clock a minute."""
 
     def __init__(self, root: Path, reaper: Reaper = REAPER, stock: bool = False, **settings: Any) -> None:
-        self.root, self.now, self.stock = root, START, stock
-        self.settings = TableSettings(name="events", identifier=NAME, reaper=reaper, **settings)
-        self.catalog_settings = sqlite_catalog(root)
-        self.catalog = self.opened()
-        self.catalog.create_namespace_if_not_exists("demo")
-        self.make()
+        super().__init__(root, Clock(START), stock=stock, reaper=reaper, file_names=None, **settings)
 
-    def make(self, **properties: str) -> None:
+    def make(self, schema: Schema | None = None, **properties: str) -> None:
         """The table, empty, and its txlog folder."""
-        table = self.catalog.create_table(NAME, SCHEMA, properties=properties)
-        self.location = table.location().removeprefix("file://")
+        self.catalog.create_namespace_if_not_exists("demo")
+        self.location = (
+            self.catalog.create_table(NAME, SCHEMA, properties=properties).location().removeprefix("file://")
+        )
+        self.folder_path = Path(self.location) / "_bookkeeper"
         for place in ("pending", "rejected"):
-            os.makedirs(f"{self.location}/_bookkeeper/{place}", exist_ok=True)
+            os.makedirs(self.folder_path / place, exist_ok=True)
         self.count = 0
 
-    def opened(self) -> Any:
-        """The catalog anew: ours, or pyiceberg's own, which like a REST server commits on whatever it finds then."""
-        if self.stock:
-            return SqlCatalog(self.catalog_settings.name, **self.catalog_settings.properties)
-        return open_catalog(self.catalog_settings, create=True)
+    @property
+    def now(self) -> datetime:
+        return self.clock.now
+
+    @now.setter
+    def now(self, at: datetime) -> None:
+        self.clock.now = at
 
     # -- looking
 
-    @property
-    def table(self) -> Table:
-        return self.catalog.load_table(NAME)
-
-    @property
-    def folder(self) -> Path:
-        return Path(self.location) / "_bookkeeper"
-
     def history(self) -> list[int]:
         """Snapshots in the table, oldest first."""
-        return [item.snapshot_id for item in sorted(self.table.metadata.snapshots, key=lambda it: it.timestamp_ms)]
+        return [item.snapshot_id for item in sorted(self.table().metadata.snapshots, key=lambda it: it.timestamp_ms)]
 
     def disk(self) -> dict[str, int]:
         """Every file below the table but those of its txlog folder: location -> bytes."""
@@ -99,7 +89,7 @@ class Lake:
 
     def rows(self, head: int | None = None) -> list[int]:
         """What pyiceberg and duckdb read, which must be the same."""
-        table = self.table
+        table = self.table()
         seen = sorted(table.scan(snapshot_id=head).to_arrow()["n"].to_pylist())
         head = head or table.metadata.current_snapshot_id
         live = self.live(table, head) if head else []
@@ -114,7 +104,7 @@ class Lake:
 
     def reachable(self) -> set[str]:
         """Everything some snapshot or the catalog stands on, read with fastavro and json."""
-        table = self.table
+        table = self.table()
         metadata = json.loads(Path(table.metadata_location.removeprefix("file://")).read_text())
         found = {table.metadata_location, *(item["manifest-list"] for item in metadata.get("snapshots", []))}
         for head, manifests in self._lists(table).items():
@@ -145,7 +135,7 @@ class Lake:
 
     def burst(self, count: int) -> None:
         """`count` empty `append` snapshots in one commit, a second apart."""
-        table = self.table
+        table = self.table()
         head = table.metadata.current_snapshot()
         updates: list[Any] = []
         for turn in range(1, count + 1):
@@ -185,7 +175,7 @@ class Lake:
         self.ref("main", snapshot, "branch")
 
     def refs(self) -> dict[str, SnapshotRef]:
-        return dict(self.table.metadata.refs)
+        return dict(self.table().metadata.refs)
 
     def properties(self, **values: str) -> None:
         """Sets properties, `_` for `-` and `__` for `.`."""
@@ -197,7 +187,7 @@ class Lake:
         self._commit(SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(Marks("f", snapshot))}))
 
     def _commit(self, *updates: Any) -> None:
-        self.catalog.commit_table(self.table, (), updates)
+        self.catalog.commit_table(self.table(), (), updates)
 
     def _snapshot(
         self,
@@ -210,7 +200,7 @@ class Lake:
         once: bool = False,
     ) -> int:
         self.now += timedelta(minutes=1)
-        table = self.table
+        table = self.table()
         head = table.metadata.snapshot_by_id(parent) if parent else table.metadata.snapshot_by_name(branch)
         draft = Draft(table, head, table.metadata.new_snapshot_id())
         manifests = draft.rewritten(deleted, merged, once) + ([draft.manifest(added)] if added else [])
