@@ -20,6 +20,7 @@ from tests.chaos.processes.in_fork import in_fork
 from tests.chaos.processes.rounds import import_what_a_round_imports, served
 from tests.chaos.tally import Budget, FaultClass, Tally
 from tests.servers import scratch
+from tests.support.crew import Crew
 
 BEFORE, AFTER = "before", "after"
 #: what another program may have left in the file
@@ -91,13 +92,9 @@ def _round(ground: Ground, number: int, where: str, break_it: Callable[[], None]
 
 
 def _dies(ground: Ground, fatal: tuple[int, str]) -> None:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            _held(ground, fatal)
-        finally:
-            os._exit(0)
-    if not os.WIFSIGNALED(os.waitpid(pid, 0)[1]):
+    crew = Crew({"holder": partial(_held, ground, fatal)}, ground.root)
+    crew.start("holder")
+    if crew.wait("holder") != -signal.SIGKILL:
         raise AssertionError(f"{fatal} was never reached")
 
 

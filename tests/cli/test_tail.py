@@ -28,6 +28,7 @@ from bookkeeper.consumers.selection import Selection
 from bookkeeper.consumers.tail import Follower, Position
 from bookkeeper.history.main_history import MainHistory
 from reaper.run import reap
+from tests.support.crew import Crew
 from tests.support.lake import Lake, Writes, append_by_others
 
 
@@ -376,18 +377,18 @@ def test_head_and_ctrl_c_end_it_quietly(lake: Lake, writer: Writes, run: Any, tm
     commit(lake, writer, *(f"{number:03d}" for number in range(3)))
     words = [sys.executable, "-m", "bookkeeper", "tail", "--config", str(tmp_path / "bookkeeper.toml")]
     words += ["--from", "beginning", "--columns", "key"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Crew({"tail": words}, tmp_path) as crew:
+        process = crew.start("tail", **pipes)
         assert process.stdout.readline() == b"0\n"
         process.stdout.close()
         said = process.stderr.read().decode()
-        assert (process.wait(), "Traceback" in said, said.startswith("position: ")) == (0, False, True)
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None
+        assert (crew.wait("tail"), "Traceback" in said, said.startswith("position: ")) == (0, False, True)
+        process = crew.start("tail", **pipes)
         shown = [process.stdout.readline() for _ in range(9)]
         process.send_signal(signal.SIGINT)
         said = process.stderr.read().decode()
-        assert (process.wait(), process.stdout.read(), len(shown)) == (0, b"", 9)
+        assert (process.stdout.read(), len(shown), crew.wait("tail")) == (b"", 9, 0)
         assert said == f"position: {lake.table().metadata.current_snapshot_id}\n"
     assert Position.parse(said.split()[1]) is not None
 

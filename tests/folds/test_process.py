@@ -22,6 +22,7 @@ from bookkeeper.folds.process import FoldDefect, PlanProcess
 from bookkeeper.format.entries import EQUALITY_DELETES
 from bookkeeper.ledger.fold_commit import commit_fold
 from tests.packaging.project import ROOT
+from tests.support.crew import Crew
 from tests.support.folds import data, keys, lake_of, live, put, state
 from tests.support.lake import Lake
 
@@ -254,13 +255,12 @@ def test_it_ends_in_the_middle_of_a_fold_with_the_process_that_started_it(lake: 
     job = Job(lake.catalog_settings, lake.settings.identifier, lake.view().marks.folder, lake.clock.now, b"x", Budget())
     parent = f"from tests.folds.test_process import *; process = patched({code!r})._started(); "
     parent += f"processes._exchanged(process, {job_line(job)!r}, 600, 100)"
-    daemon = subprocess.Popen([sys.executable, "-c", parent], stderr=subprocess.PIPE, cwd=ROOT, text=True)
-    assert daemon.stderr is not None
+    crew = Crew({"daemon": [sys.executable, "-c", parent]}, lake.root)
+    daemon = crew.start("daemon", stderr=subprocess.PIPE, cwd=ROOT, text=True)
     line = daemon.stderr.readline()
     assert line.strip().isdigit(), line + daemon.communicate()[1]
     worker = os.pidfd_open(int(line))
     daemon.send_signal(ended_by)
     assert select.select([worker], [], [], 120)[0], "it goes on"
     os.close(worker)
-    daemon.communicate(timeout=60)
-    assert daemon.returncode == -ended_by
+    assert crew.wait("daemon", 60) == -ended_by

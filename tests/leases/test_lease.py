@@ -1,6 +1,5 @@
 """The lease: one at a time, given back however its holder ends, and harmless when it is lost."""
 
-import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from bookkeeper.leases.lease import FileLease, NoLease, lease_on
 from bookkeeper.stores.open import open_store
+from tests.support.crew import Crew
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOLDER = """
@@ -38,15 +38,11 @@ def test_it_can_be_given_back(tmp_path: Path) -> None:
 
 
 def test_a_holder_that_is_killed_gives_it_back_at_once(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path / "lease")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"True\n"
+    with Crew({"holder": [sys.executable, "-c", HOLDER, str(tmp_path / "lease")]}, tmp_path) as crew:
+        assert crew.start("holder", stdin=subprocess.PIPE, stdout=subprocess.PIPE).stdout.readline() == b"True\n"
         mine = lease(tmp_path)
         assert not mine.hold(NOW)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
+        crew.kill("holder")
     assert mine.hold(NOW)
 
 

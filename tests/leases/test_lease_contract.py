@@ -1,7 +1,6 @@
 """What a lease is on every store: one at a time, followed after a kill, harmless when it is lost."""
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from bookkeeper.leases.lease import Lease, lease_on
 from bookkeeper.leases.object_lease import LASTING, BlobLease, PutLease
 from bookkeeper.stores.store import Store
 from tests.support.crashing_store import CrashingStore
+from tests.support.crew import Crew
 from tests.support.stores import BACKENDS, Opener, options_at
 from tests.support.threads import at_once
 
@@ -85,15 +85,13 @@ def test_it_can_be_given_back(stores: Opener) -> None:
     assert other.hold(NOW + LASTING / 2)
 
 
-def test_a_holder_that_is_killed_is_followed(stores: Opener) -> None:
+def test_a_holder_that_is_killed_is_followed(stores: Opener, tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDER, stores().url, json.dumps(options_at(stores().url))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"True\n"
+    with Crew({"holder": command}, tmp_path) as crew:
+        assert crew.start("holder", stdin=subprocess.PIPE, stdout=subprocess.PIPE).stdout.readline() == b"True\n"
         mine = lease(stores)
         assert not mine.hold(NOW)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
+        crew.kill("holder")
     assert followed(mine)
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -137,4 +138,60 @@ def test_tests_have_one_store_and_one_catalog_that_wrap_others() -> None:
         "tests/support/faults.py: FaultyStore",  # of requests for many, each is an operation with a number
         "tests/simulation/memory.py: MemoryStore",
         "tests/simulation/catalog.py: MemoryCatalog",
+    }
+
+
+def in_tests(path: Path) -> set[str]:
+    """
+    What a module of the tests names.
+    """
+    return set(names(ast.parse(path.read_text("utf-8"))))
+
+
+def test_tests_have_three_lakes() -> None:
+    """In one process, of real processes, and the simulation's: who else makes a table's folder tries `init` itself."""
+    found = {
+        str(path.relative_to(ROOT / "tests"))
+        for path in (ROOT / "tests").rglob("*.py")
+        if "bookkeeper.commands.init.initialise" in in_tests(path)
+    }
+    of_init = {
+        "catalogs/test_contract.py",
+        "catalogs/test_init.py",
+        "catalogs/test_lost.py",
+        "catalogs/test_not_installed.py",
+        "chaos/scenes/making.py",
+        "commands/test_drop.py",
+        "commands/test_init.py",
+        "commands/test_init_keys.py",
+        "docs/test_disasters.py",
+        "tick/test_folder_gone.py",
+        "tick/test_history.py",
+        "tick/test_restored.py",
+    }
+    assert found - of_init == {"support/lake.py", "support/configured.py", "simulation/world.py"}
+    assert of_init <= found
+
+
+#: how a process begins, and how it is ended
+BEGINS, ENDS = {".Popen", ".fork"}, {".kill", ".killpg", ".send_signal", ".terminate"}
+
+
+def test_tests_have_one_supervisor_of_processes() -> None:
+    """Beside it are what starts servers, a terminal, the pool of chaos, and tests of other supervisors."""
+    found = {
+        str(path.relative_to(ROOT / "tests"))
+        for path in (ROOT / "tests").rglob("*.py")
+        if (named := in_tests(path)) & BEGINS and named & ENDS
+    }
+    assert found == {
+        "support/crew.py",
+        "support/test_crew.py",
+        "servers/process.py",
+        "cli/terminal.py",  # on a terminal of its own
+        "chaos/pool.py",  # of fault classes, which start servers: it ends their sessions
+        "support/racers.py",  # a fork that kills itself
+        "demo/test_children.py",  # the demo's supervisor
+        "demo/test_demo.py",
+        "demo/test_readme.py",
     }

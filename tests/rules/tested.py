@@ -10,7 +10,6 @@ came of it is written to FILE.
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tests.rules.rule import Found, Outcome, Rule, cpu_seconds
+from tests.support.crew import Crew
 
 ROOT = Path(__file__).parents[2]
 #: of one test, far more than it takes: a mutant may make it wait for ever
@@ -42,36 +42,25 @@ def looking(wanted: Sequence[tuple[Rule, Any]]) -> Iterator[Callable[[], list[Ou
     Begins to run the tests, all of them in one process beside this one: what is yielded waits for what each says.
     """
     with TemporaryDirectory() as root:
-        file, said = Path(root, "wanted.json"), Path(root, "said.txt")
+        file = Path(root, "wanted.json")
         file.write_text(json.dumps([[rule.name, test.node] for rule, test in wanted]))
         options = ("-p", "tests.rules.tested", "--without", str(file), "-p", "no:cacheprovider", "-q", "--no-header")
         # Each test has a time of its own. Tracebacks are not read, and a thread that a mutant left would disturb their
         # parser: "AST constructor recursion depth mismatch".
         options = (*options, "-o", "faulthandler_timeout=0", "--tb=native")
         files = dict.fromkeys(test.node.partition("::")[0] for _, test in wanted)
-        with (
-            said.open("w") as output,
-            subprocess.Popen(
-                [sys.executable, "-m", "pytest", *options, *files],
-                cwd=ROOT,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTEST_ADDOPTS": ""},
-            ) as process,
-        ):
+        with Crew({"tests": [sys.executable, "-m", "pytest", *options, *files]}, Path(root)) as crew:
+            process = crew.start("tests", cwd=ROOT, env={**os.environ, "PYTEST_ADDOPTS": ""})
 
             def outcomes() -> list[Outcome]:
                 process.wait()
                 found = json.loads(file.read_text())
                 if not isinstance(found, dict) or process.returncode not in _RAN:
-                    why = " ".join(f"the tests could not be run: {said.read_text()[-700:]}".split())
+                    why = " ".join(f"the tests could not be run: {crew.log('tests').read_text()[-700:]}".split())
                     return [Outcome(None, unfit=why) for _ in wanted]
                 return [_outcome(found[f"{rule.name} {test.node}"], test) for rule, test in wanted]
 
-            try:
-                yield outcomes
-            finally:
-                process.kill()
+            yield outcomes
 
 
 def _outcome(said: dict[str, Any], test: _Test) -> Outcome:

@@ -11,7 +11,6 @@ import argparse
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,6 +26,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from tests.support.crew import Crew
 from tests.support.writer_queue import Queue
 from writers import Task, Writer
 
@@ -98,18 +98,19 @@ def run(root: Path, rows: int, processes: int, kills: int, driver_kills: int, se
     queue, killed, chance = Queue(root, schema=SCHEMA, partition_by=()), 0, random.Random(seed)
     data = Path(queue.table().location().removeprefix("file://"), "data")
     numbers = [str(number) for number in (rows, processes, kills)]
-    parts = -(-rows // PART_ROWS)
+    parts, crew = -(-rows // PART_ROWS), Crew({}, root)
     for turn in range(driver_kills + 1):
         words = [sys.executable, "-m", "tests.soak.pool", "--drive", queue.made.folder, *numbers, str(seed + turn)]
-        driver = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        role = f"driver {turn}"
+        driver = crew.start(role, words, cwd=ROOT)
         if turn < driver_kills:
             goal = len(list(data.rglob("*.parquet"))) + chance.randrange(1, max(2, parts // 2))
             gone = threading.Event()
             while driver.poll() is None and len(list(data.rglob("*.parquet"))) < goal:
                 gone.wait(0.05)
-            os.killpg(driver.pid, signal.SIGKILL)  # the driver and its pool
-        said, _ = driver.communicate()
-        killed += int(said) if driver.returncode == 0 else 0
+            crew.kill(role, family=True)  # the driver and its pool
+        elif crew.wait(role, None) == 0:
+            killed += int(crew.log(role).read_text().split()[-1])
         queue.tick()
     return {"killed": killed, "drivers killed": driver_kills, **account(queue, rows)}
 

@@ -2,9 +2,7 @@
 A short soak without Spark is even; and its account is red once a row of it is taken away, or put in twice.
 """
 
-import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from contextlib import closing
@@ -16,7 +14,7 @@ from tests.soak.independent import Independent
 from tests.soak.plan import Plan, local
 from tests.soak.soak import Soak
 from tests.soak.status import Status
-from tests.support.crew import descendants, identity
+from tests.support.crew import Crew, descendants, identity
 
 
 @pytest.fixture(scope="module")
@@ -129,15 +127,15 @@ def test_a_soak_in_which_nothing_was_done_is_wrong(tmp_path):
 
 def test_sigterm_ends_all_processes_without_an_account(tmp_path):
     words = ["--minutes", "5", "--folder", str(tmp_path / "lake"), "--no-spark", "--cores-light", "--seed", "1"]
-    process = subprocess.Popen([sys.executable, "-m", "tests.soak", *words])
+    crew = Crew({"soak": [sys.executable, "-m", "tests.soak", *words]}, tmp_path)
+    process = crew.start("soak")
     deadline, wanted = time.monotonic() + 120, len(Plan(tmp_path, 5, 1, spark=False).commands())
     while len(descendants(process.pid)) < wanted:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
     children = descendants(process.pid)
-    process.send_signal(signal.SIGTERM)
 
-    assert process.wait(60) == 2
+    assert crew.stop("soak", 60) == 2
     assert [child for child in children if identity(child[0]) == child] == []
     assert not (tmp_path / "lake" / "report.txt").exists()
 

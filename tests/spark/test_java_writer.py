@@ -4,13 +4,15 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.servers import spark as prepared
+from tests.support.crew import Crew
 from tests.support.lake import Lake
 
 pytestmark = pytest.mark.spark
@@ -42,10 +44,13 @@ class Copy:
             for number, key in enumerate(self.keys):
                 row = {"timestamp": f"2026-07-0{1 + number % 2}T12:00:00+02:00", "key": key, "value": "ä"}
                 file.write(json.dumps(row) + "\n")
-        self.command = [*java, str(self.pending.parent), "java-1", str(self.source), str(BATCH)]
+        self.crew, self.command = (
+            Crew({}, root),
+            [*java, str(self.pending.parent), "java-1", str(self.source), str(BATCH)],
+        )
 
-    def start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    def start(self) -> Any:
+        return self.crew.start(f"run {len(self.crew.since)}", self.command, stderr=subprocess.PIPE, text=True)
 
     def killed(self, when: Callable[[], bool]) -> None:
         """A run that is killed in the middle of its work, as soon as `when` says so."""
@@ -65,8 +70,10 @@ class Copy:
 
 
 @pytest.fixture
-def copy(tmp_path: Path, java: list[str]) -> Copy:
-    return Copy(tmp_path, java)
+def copy(tmp_path: Path, java: list[str]) -> Iterator[Copy]:
+    made = Copy(tmp_path, java)
+    with made.crew:
+        yield made
 
 
 def finish(copy: Copy) -> None:

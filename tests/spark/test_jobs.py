@@ -5,7 +5,6 @@ The jobs as a user starts them: processes of their own, with or without spark-su
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from pyiceberg.transforms import IdentityTransform
 from tests.servers import spark as prepared
 from tests.servers import wheels
 from tests.servers.needed import needed
+from tests.support.crew import Crew
 from tests.support.lake import Lake as Queue
 from tests.support.lake import WallClock, Writes, live_files
 from tests.support.spark_lake import new_lake, rows
@@ -73,15 +73,15 @@ def consumed(lake):
     return sorted(lake.catalog.load_table("queue.consumed").scan().to_arrow()["key"].to_pylist())
 
 
-def wait_for(what, process):
+def wait_for(what, crew):
     """
     Look again until `what()` is true; fail when the process ends or patience does.
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while not what():
         assert time.monotonic() < until, "patience is at its end"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            pytest.fail(f"ended early: {process.communicate(timeout=0.1)[0][-3000:]}")
+        time.sleep(0.1)
+        assert not crew.ended(), f"ended early: {crew.log('job').read_text()[-3000:]}"
 
 
 @pytest.fixture
@@ -104,18 +104,17 @@ def own_lake(tmp_path):
 )
 def test_a_job_follows_a_live_table_and_ends_on_sigterm(own_lake, tmp_path, start):
     command = [*start, *read_stream(own_lake, tmp_path, "--trigger", "100ms")]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        wait_for(lambda: progress(tmp_path), process)
+    with Crew({"job": command}, tmp_path / "lake") as crew:
+        crew.start("job", cwd=tmp_path, env=environment())
+        wait_for(lambda: progress(tmp_path), crew)
         own_lake.append(own_lake.catalog.load_table("queue.t0"), rows("z"))
-        wait_for(lambda: sum(line["rows"] for line in progress(tmp_path)) == 6, process)
-        process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
+        wait_for(lambda: sum(line["rows"] for line in progress(tmp_path)) == 6, crew)
+        code = crew.stop("job", 60)
+    said = crew.log("job").read_text()
 
     assert consumed(own_lake) == list("abcdez")
     assert "Traceback" not in said
-    assert process.returncode == (143 if start[0] == SUBMIT else 0), said[-3000:]
+    assert code == (143 if start[0] == SUBMIT else 0), said[-3000:]
     assert {path.name for path in tmp_path.iterdir()} == {"lake", "checkpoint", "progress.jsonl"}
 
 

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from bookkeeper.errors import AlreadyExists, Missing, StorageUnavailable
 from bookkeeper.stores.local import LocalStore
 from bookkeeper.stores.store import translated
 from tests.support import racers
+from tests.support.crew import Crew
 
 PROCESSES, ROUNDS = 4, 150
 TESTS = Path(__file__).parents[2]
@@ -102,13 +102,12 @@ def test_a_writer_killed_at_random_in_large_writes_leaves_no_torn_object(root: P
         place = root / str(moment)
         place.mkdir()
         command = [sys.executable, "-c", endless, str(place)]
-        with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            child.stdout.readline()
+        with Crew({"writer": command}, root.parent) as crew:
+            crew.start("writer", cwd=TESTS, stdout=subprocess.PIPE).stdout.readline()
             while not any(place.iterdir()):
                 time.sleep(0.001)
             time.sleep(0.0137 * moment)
-            child.send_signal(signal.SIGKILL)
+            crew.kill("writer")
         for name in names(place):
             data = (place / name).read_bytes()
             assert name.endswith(".tmp") or data == bytes([int(name) % 251]) * 3_000_000

@@ -24,6 +24,7 @@ from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.servers.shared import place, wanted
 from tests.support.crashing_store import POINTS, Crash, CrashingStore
+from tests.support.crew import Crew
 
 RACERS = 8
 #: commits of each racer; RACE=25 makes it two hundred in all on each
@@ -94,32 +95,19 @@ def test_eight_processes_race_for_hundreds_of_commits_and_none_is_lost_or_double
     given, each = properties(kind, tmp_path), int(os.environ.get("RACE") or EACH[kind])
     catalog = opened(given)
     catalog.create_table("demo.race", SCHEMA)
-    commands = [[sys.executable, "-m", "tests.stores.racer", str(racer), str(each)] for racer in range(RACERS)]
-    racing = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for command in commands
-    ]
-    try:
+    racer = [sys.executable, "-m", "tests.stores.racer"]
+    with Crew({str(number): [*racer, str(number), str(each)] for number in range(RACERS)}, tmp_path) as crew:
+        racing = [crew.start(name, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for name in crew.commands]
         for process in racing:
-            assert process.stdin is not None
-            process.stdin.write(json.dumps(given))
+            process.stdin.write(json.dumps(given).encode())
             process.stdin.close()
-        refused = [_said(process) for process in racing]
-        assert [process.wait() for process in racing] == [0] * RACERS
-    finally:
-        for process in racing:
-            process.kill()
-            process.wait()
+        refused = [int(process.stdout.read().split()[-1]) for process in racing]
+        assert [crew.wait(name) for name in crew.commands] == [0] * RACERS
     table = load_table(catalog, "demo.race")
     wished = {f"racer.{racer}.{index}" for racer in range(RACERS) for index in range(each)}
     assert {key for key in table.metadata.properties if key.startswith("racer.")} == wished
     assert number(table.metadata_location) == 1 + RACERS * each
     assert sum(refused) > 0, "no two ever raced"
-
-
-def _said(process: "subprocess.Popen[str]") -> int:
-    assert process.stdout is not None
-    with process.stdout as out:
-        return int(out.read().split()[-1])
 
 
 def test_a_commit_on_an_older_version_is_refused(catalog: StorageCatalog, versions: Versions) -> None:

@@ -144,7 +144,7 @@ class CatalogLake(Lake):
         super().__init__(where.root, catalog=where.settings, **settings)
         self.published: list[str] = []
 
-    def opened(self, **far: str) -> Any:
+    def opened(self, create: bool = False, **far: str) -> Any:
         """The catalog, with nothing between us and it; closed with its place."""
         return self.where.near
 

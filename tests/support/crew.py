@@ -74,8 +74,15 @@ class Fork:
     def poll(self) -> int | None:
         return self.returncode if self.returncode is not None else self._waited(os.WNOHANG)
 
-    def wait(self) -> int | None:
-        return self.returncode if self.returncode is not None else self._waited(0)
+    def wait(self, seconds: float | None = None) -> int | None:
+        if seconds is None and self.returncode is None:
+            return self._waited(0)
+        until = time.monotonic() + (seconds or 0)
+        while self.poll() is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired(str(self.pid), seconds or 0)
+            time.sleep(0.001)
+        return self.returncode
 
     def _waited(self, options: int) -> int | None:
         pid, status = os.waitpid(self.pid, options)
@@ -168,7 +175,7 @@ class Crew:
         code = self._ended(role, children)
         return 0 if starting and code == -signal.SIGTERM else code
 
-    def wait(self, role: str, seconds: float = 300) -> int:
+    def wait(self, role: str, seconds: float | None = 300) -> int:
         """Its exit code, once it has ended; raises TimeoutExpired."""
         self.running[role].wait(seconds)
         return self._ended(role, [])
@@ -255,7 +262,7 @@ def descendants(pid: int) -> list[Identity]:
     Its children, theirs, and so on.
     """
     parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         words = _stat(int(name)) if name.isdigit() else []
         if words:
             parents.setdefault(int(words[1]), []).append(int(name))

@@ -128,7 +128,7 @@ class Lake:
         )
         kind = {"py-catalog-impl": STOCK} if stock else {}
         self.catalog_settings = catalog if isinstance(catalog, Catalog) else sqlite_catalog(root, catalog, **kind)
-        self.catalog = self.opened()
+        self.catalog = self.opened(create=True)
         self.make(schema)
 
     def make(self, schema: Schema | None = None) -> None:
@@ -136,10 +136,10 @@ class Lake:
         self.made = initialise(self.catalog, self.settings, schema or schema_for(self.settings))
         self.folder = Folder(self.store(self.made.folder))
 
-    def opened(self, **far: str) -> Any:
+    def opened(self, create: bool = False, **far: str) -> Any:
         """The catalog anew; the properties `far` may lead through a proxy."""
         properties = {**self.catalog_settings.properties, **far}
-        return open_catalog(replace(self.catalog_settings, properties=properties), create=True)
+        return open_catalog(replace(self.catalog_settings, properties=properties), create=create)
 
     def store(self, url: str) -> Store:
         """The store at `url`; on this disk with the test's clock."""

@@ -6,7 +6,6 @@ the next commit is made at its first tick after the kill: at most `every` later,
 """
 
 import random
-import signal
 import subprocess
 import sys
 from datetime import timedelta
@@ -20,6 +19,7 @@ from bookkeeper.leases.lease import FileLease, Lease, NoLease
 from bookkeeper.serve.health import health
 from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.tick.tick import Bookkeeper
+from tests.support.crew import Crew
 from tests.support.faults import Faults
 from tests.support.lake import Lake, Writes
 
@@ -51,14 +51,13 @@ def test_after_kill_9_of_its_holder_the_next_tick_of_a_standby_commits(lake: Lak
     slot = TableLoop("events", lambda: leased(lake, "standby"))
     path = lease_of(lake, "holder").path
     command = [sys.executable, "-c", HOLDER, path]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None and holder.stdout.readline() == b"True\n"
+    with Crew({"holder": command}, lake.root) as crew:
+        assert crew.start("holder", stdin=subprocess.PIPE, stdout=subprocess.PIPE).stdout.readline() == b"True\n"
         writer.publish("a")
         for _ in range(5):
             assert tick_once(slot, DAEMON, lake.clock.move(seconds=1)) is None
         assert (health(slot, DAEMON, lake.clock.now).state, lake.keys()) == ("standby", [])
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
+        crew.kill("holder")
         killed = lake.clock.now
     tick_once(slot, DAEMON, lake.clock.move(seconds=EVERY.total_seconds()))
     assert lake.keys() == ["a"]

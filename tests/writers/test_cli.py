@@ -6,7 +6,6 @@ import os
 import random
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.support.crew import Crew
 from tests.support.desk import Desk, Ledger
 from tests.support.logs import logging_put_back
 from tests.support.upserts import keyed_card
@@ -96,14 +96,12 @@ def test_generate_shows_how_far_it_is(local: Desk) -> None:
     assert done.stderr.startswith("generate: txlogs 1, rows 2, bytes 2 KiB, rows/s ")
 
 
-def test_generate_ends_after_the_current_file_on_sigterm(local: Desk) -> None:
+def test_generate_ends_after_the_current_file_on_sigterm(local: Desk, tmp_path: Path) -> None:
     arguments = ["generate", "--folder", _folder(local), "--records", "5", "--value-bytes", "5", "--pause", "1h"]
-    process = subprocess.Popen(_command(*arguments), env=_environ(), stderr=subprocess.PIPE, text=True)
-    _until(local.folder.pending, process)
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "rows 5" in said
+    with Crew({"writer": _command(*arguments)}, tmp_path) as crew:
+        _until(local.folder.pending, crew.start("writer", env=_environ()))
+        assert crew.stop("writer", 60) == 0
+    assert "rows 5" in crew.log("writer").read_text()
     assert len(local.keys()) == 5
 
 
@@ -241,19 +239,18 @@ def test_lines_killed_and_started_again_and_again_loads_each_line_once(local: De
         (tmp_path / f"{name}.ndjson").write_text("".join(map(_line, part)).replace("vvvv", "v" * 40))
     files = [str(tmp_path / "a.ndjson"), str(tmp_path / "b.ndjson")]
     ledger, dice, kills = Ledger(local), random.Random(7), 0
+    words = _command("lines", "--folder", _folder(local), "--name", "import", "--quiet", *files)
+    crew = Crew({"writer": words}, tmp_path)
     while True:
-        process = subprocess.Popen(
-            _command("lines", "--folder", _folder(local), "--name", "import", "--quiet", *files), env=_environ()
-        )
+        process = crew.start("writer", env=_environ())
         enough = len(local.folder.pending()) + dice.randint(1, 2)
         if not _until(lambda enough=enough: len(local.folder.pending()) >= enough, process):
             break
-        process.kill()
-        process.wait()
+        crew.kill("writer")
         kills += 1
         if dice.random() < 0.5:
             ledger.tick()
-    assert process.returncode == 0
+    assert crew.wait("writer") == 0
     assert kills >= 3
     ledger.tick()
     assert ledger.keys() == keys

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from bookkeeper.errors import NotPossible
 from bookkeeper.stores.open import open_store
 from tests.packaging.project import ROOT
+from tests.support.crew import Crew
 from tests.support.desk import Broken, Desk, Ledger, Tampered
 from tests.support.logs import logging_put_back
 from writers.cli import main
@@ -177,14 +178,14 @@ def test_a_process_that_is_killed_and_started_again_loads_each_line_once(local: 
     text = "".join(map(line, keys)).encode()
     words = [sys.executable, "-m", "writers", "lines", "--folder", f"{local.root}/_bookkeeper", "--name", "import", "-"]
     ledger, environment = Ledger(local), os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(words, stdin=subprocess.PIPE, cwd=tmp_path, env=environment) as killed:
-        assert killed.stdin is not None
+    with Crew({"writer": words}, tmp_path) as crew:
+        killed = crew.start("writer", stdin=subprocess.PIPE, cwd=tmp_path, env=environment)
         killed.stdin.write(text[: len(text) // 2 + 7])
         killed.stdin.flush()
         while not list(local.folder.pending()):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 pytest.fail(f"it ended with {killed.wait(0.05)}")
-        killed.kill()
+        crew.kill("writer")
     ledger.tick()
     subprocess.run(words, input=text, cwd=tmp_path, env=environment, check=True, timeout=120)
     ledger.tick()
