@@ -17,7 +17,7 @@ from bookkeeper.catalogs.metadata_json import CODEC, MetadataJson
 from bookkeeper.catalogs.open import STORAGE, open_catalog
 from bookkeeper.commands.init import schema_for
 from bookkeeper.commands.recover_catalog import recoverable
-from bookkeeper.commands.verify import Audit, verify
+from bookkeeper.commands.verify import verify
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.contract.known_table import known_table
 from bookkeeper.stores.open import open_store
@@ -100,8 +100,8 @@ def test_stock_pyiceberg_and_duckdb_read_it_and_stock_commits_go_in_between(lake
 
 def test_verify_and_recover_catalog_read_it(lake: Lake) -> None:
     commits(lake, 3)
-    newest, view = file_of(lake).name, lake.view()
-    assert not verify(Audit(view, lake.folder, lake.book().ledger, lake.settings, lake.store))
+    newest = file_of(lake).name
+    assert not verify(lake.audit())
     known = known_table(lake.catalog_settings.properties, lake.settings)
     assert known is not None
     lake.catalog.drop_table(lake.settings.identifier)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bookkeeper.commands.odd_deletes import drop, odd_delete
-from bookkeeper.commands.verify import ERROR, Audit, Finding, verify
+from bookkeeper.commands.verify import ERROR, Finding, verify
 from bookkeeper.errors import CommitConflict, FoldOutdated, NotPossible, StorageUnavailable
 from bookkeeper.format.entries import EQUALITY_DELETES
 from bookkeeper.history.main_history import counted
@@ -56,7 +56,7 @@ def seen(lake: Lake) -> list[tuple[int, str]]:
 
 
 def found(lake: Lake) -> list[Finding]:
-    return verify(Audit(lake.view(), lake.folder, lake.book().ledger, lake.settings))
+    return verify(lake.audit())
 
 
 def test_verify_names_an_odd_delete_file_and_the_command(lake: Lake) -> None:

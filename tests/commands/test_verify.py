@@ -25,12 +25,8 @@ from tests.support.lake import Lake, Writes, append_by_others
 from tests.tick.test_history import change
 
 
-def audit(lake: Lake) -> Audit:
-    return Audit(lake.view(), lake.folder, lake.book().ledger, lake.settings)
-
-
 def found(lake: Lake) -> list[Finding]:
-    return verify(audit(lake))
+    return verify(lake.audit())
 
 
 @pytest.fixture
@@ -111,7 +107,7 @@ def test_what_is_wrong_is_found_and_only_that(
     assert [(item.severity, what in item.what) for item in findings] == [(severity, True)], findings
     assert findings[0].where and not findings[0].repair
     before = sound.table().metadata_location
-    assert repair(audit(sound), findings) == 0
+    assert repair(sound.audit(), findings) == 0
     assert sound.table().metadata_location == before
 
 
@@ -120,7 +116,7 @@ def test_a_mark_that_is_ahead_of_the_table_is_found_by_its_pending_txlog(sound: 
     name = writer.publish("d")
     findings = [item for item in found(sound) if "marks.json" not in item.what]
     assert [(item.severity, item.where, item.repair) for item in findings] == [(WARNING, str(name), "")]
-    repair(audit(sound), found(sound))
+    repair(sound.audit(), found(sound))
     assert sound.pending() == [str(name)]  # its rows may be nowhere else
 
 
@@ -132,7 +128,7 @@ def test_a_stale_marks_json_and_a_leftover_txlog_are_mended_when_told_to(sound: 
     sound.put("marks.json", stale)
     sound.folder.publish(*data)
     assert [(item.severity, bool(item.repair)) for item in found(sound)] == [(WARNING, True), (INFO, True)]
-    assert repair(audit(sound), found(sound)) == 2
+    assert repair(sound.audit(), found(sound)) == 2
     assert (found(sound), sound.pending(), sound.keys()) == ([], [], ["a", "b", "c", "d"])
 
 
@@ -188,7 +184,7 @@ def test_what_expired_snapshots_removed_is_not_known_and_no_trouble(sound: Lake,
 
 
 def test_the_head_of_the_audit_may_be_expired_before_it_is_read(sound: Lake, writer: Writes) -> None:
-    late = audit(sound)
+    late = sound.audit()
     writer.publish("more")
     sound.tick()
     expired(sound, *[item.snapshot_id for item in late.view.metadata.snapshots])

@@ -5,7 +5,6 @@ from uuid import UUID
 
 import pytest
 
-from bookkeeper.commands.verify import Audit
 from bookkeeper.commands.verify_keys import double_keys
 from tests.support.deletes import commit_deletes, positions
 from tests.support.keyed import Step, Steps, keyed_lake
@@ -20,7 +19,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def found(lake: Lake) -> list[tuple[str, str]]:
-    audit = Audit(lake.view(), lake.folder, lake.book().ledger, lake.settings, lake.store)
+    audit = lake.audit()
     return [(item.severity, item.what) for item in double_keys(audit)]
 
 

@@ -11,7 +11,7 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.commands.verify import ERROR, Audit, verify
+from bookkeeper.commands.verify import ERROR, verify
 from bookkeeper.errors import BookkeeperError, HistoryChanged, StorageUnavailable, WrongFolder
 from tests.support.lake import Lake, Writes
 from tests.tick.test_history import change, roll_back
@@ -58,9 +58,7 @@ def put_back(lake: Lake, copy: Path) -> None:
 
 
 def wrong(lake: Lake) -> list[str]:
-    book = lake.book()
-    audit = Audit(lake.view(), lake.folder, book.ledger, book.settings)
-    return [finding.what for finding in verify(audit) if finding.severity == ERROR]
+    return [finding.what for finding in verify(lake.audit()) if finding.severity == ERROR]
 
 
 def test_a_backup_in_the_order_of_the_page_is_whole_and_goes_on(lake: Lake) -> None:

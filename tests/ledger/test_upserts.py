@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import ManifestContent
 
-from bookkeeper.commands.verify import Audit, verify
+from bookkeeper.commands.verify import verify
 from bookkeeper.contract import txlog as txlog_format
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog import StepFile
@@ -250,7 +250,7 @@ def test_verify_counts_delete_files_and_misses_one_that_is_gone(lake: Lake) -> N
     lake.tick()
 
     def found() -> list[tuple[str, str]]:
-        audit = Audit(lake.view(), lake.folder, lake.book().ledger, lake.settings, lake.store)
+        audit = lake.audit()
         return [(item.severity, item.what) for item in verify(audit)]
 
     assert found() == []

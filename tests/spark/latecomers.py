@@ -85,13 +85,13 @@ class World:
             writer.write(pa.table({"timestamp": [now - KEPT + timedelta(seconds=8)], "key": gone, "value": [b"v"]}))
             writer.publish()
 
-    def fill(self) -> None:
+    def fill(self, crew: Crew) -> None:
         """The rows from before all queries, in commits whose snapshots expire."""
         for name, (commits, rows) in TABLES.items():
             with Writer.open(self.folders[name], name="first") as writer:
                 for number in range(commits):
                     self.write(name, writer, number, rows)
-                    wait_until(lambda name=name: not os.listdir(f"{local(self.folders[name])}/pending"))  # type: ignore[misc]
+                    crew.until(lambda name=name: not os.listdir(f"{local(self.folders[name])}/pending"))  # type: ignore[misc]
 
     def work(self) -> None:
         """A writer of each table, until it is over."""
@@ -106,12 +106,12 @@ class World:
                 number += 1
 
     @contextmanager
-    def programs(self) -> Iterator[None]:
+    def programs(self) -> Iterator[Crew]:
         """Bookkeeper and reaper."""
         with Crew({name: program(name, self.path) for name in ("bookkeeper", "reaper")}, self.folder) as crew:
             for name in crew.commands:
                 crew.start(name)
-            yield
+            yield crew
             for name in crew.commands:
                 crew.stop(name, 60)
 
@@ -153,13 +153,6 @@ def local(url: str) -> str:
     return url.removeprefix("file://")
 
 
-def wait_until(what: Callable[[], Any], patience: float = 120) -> None:
-    until = time.monotonic() + patience
-    while not what():
-        assert time.monotonic() < until, "patience is at its end"
-        time.sleep(0.02)
-
-
 def main() -> None:
     """Everything, and a line for each query."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -170,8 +163,8 @@ def main() -> None:
     shutil.rmtree(chosen.folder, ignore_errors=True)
     chosen.folder.mkdir(parents=True)
     world, steps = World(chosen.folder, chosen.checkout), ["", *filter(None, chosen.steps.split(","))]
-    with world.programs():
-        world.fill()
+    with world.programs() as crew:
+        world.fill(crew)
         working = threading.Thread(target=world.work)
         working.start()
         for name in TABLES:

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import venv
 from datetime import timedelta
 from pathlib import Path
@@ -73,17 +72,6 @@ def consumed(lake):
     return sorted(lake.catalog.load_table("queue.consumed").scan().to_arrow()["key"].to_pylist())
 
 
-def wait_for(what, crew):
-    """
-    Look again until `what()` is true; fail when the process ends or patience does.
-    """
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not what():
-        assert time.monotonic() < until, "patience is at its end"
-        time.sleep(0.1)
-        assert not crew.ended(), f"ended early: {crew.log('job').read_text()[-3000:]}"
-
-
 @pytest.fixture
 def own_lake(tmp_path):
     """
@@ -106,9 +94,9 @@ def test_a_job_follows_a_live_table_and_ends_on_sigterm(own_lake, tmp_path, star
     command = [*start, *read_stream(own_lake, tmp_path, "--trigger", "100ms")]
     with Crew({"job": command}, tmp_path / "lake") as crew:
         crew.start("job", cwd=tmp_path, env=environment())
-        wait_for(lambda: progress(tmp_path), crew)
+        crew.until(lambda: progress(tmp_path), PATIENCE_SECONDS)
         own_lake.append(own_lake.catalog.load_table("queue.t0"), rows("z"))
-        wait_for(lambda: sum(line["rows"] for line in progress(tmp_path)) == 6, crew)
+        crew.until(lambda: sum(line["rows"] for line in progress(tmp_path)) == 6, PATIENCE_SECONDS)
         code = crew.stop("job", 60)
     said = crew.log("job").read_text()
 

@@ -49,23 +49,14 @@ def test_a_bookkeeper_that_is_killed_is_followed_and_no_row_is_lost_or_double(tm
     keys = queue.generate("w1", files=2)
     with Crew({"bookkeeper": program("bookkeeper", queue.config)}, tmp_path) as crew:
         crew.start("bookkeeper")
-        _until(lambda: queue.keys() == dict.fromkeys(keys, 1))
+        crew.until(lambda: queue.keys() == dict.fromkeys(keys, 1))
         keys |= queue.generate("w2", files=4)
         crew.kill("bookkeeper")
         crew.start("bookkeeper")
-        _until(lambda: queue.keys() == dict.fromkeys(keys, 1) and not queue.asked("pending"))
+        crew.until(lambda: queue.keys() == dict.fromkeys(keys, 1) and not queue.asked("pending"))
         assert crew.stop("bookkeeper", 120) == 0
     assert queue.asked("verify") == []
     _no_secret_in(queue)
-
-
-def _until(true: object, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if true():  # type: ignore[operator]
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"not within {seconds} s")
 
 
 def _no_secret_in(queue: Queue) -> None:

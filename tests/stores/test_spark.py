@@ -3,8 +3,7 @@
 import json
 import os
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,11 +26,11 @@ def test_a_spark_stream_reads_each_row_once_as_the_table_grows(kind: str, tmp_pa
     queue.run("bookkeeper", "init")
     queue.generate("w1", files=2)
     queue.asked("once")
-    with following(queue, tmp_path) as seen:
-        _until(lambda: seen() == 100)
+    with following(queue, tmp_path) as reads:
+        reads(100)
         queue.generate("w2", files=1)
         queue.asked("once")
-        _until(lambda: seen() == 150)
+        reads(150)
 
 
 @pytest.mark.parametrize("kind", ["local", *OBJECTS])
@@ -44,12 +43,12 @@ def test_a_spark_stream_follows_a_table_that_is_nothing_but_storage(kind: str, t
     queue.run("bookkeeper", "init")
     queue.generate("w1", files=2)
     queue.asked("once")
-    with following(queue, tmp_path, "--consumer", "none", *(_with_s3a(queue) if kind == "s3" else ())) as seen:
-        _until(lambda: seen() == 100)
+    with following(queue, tmp_path, "--consumer", "none", *(_with_s3a(queue) if kind == "s3" else ())) as reads:
+        reads(100)
         for number in range(12 if kind == "local" else 2):
             queue.generate(f"x{number}", files=1, records=5)
             queue.asked("once")
-        _until(lambda: seen() == 100 + 5 * (number + 1))
+        reads(100 + 5 * (number + 1))
 
 
 def _with_s3a(queue: Queue) -> list[str]:
@@ -61,28 +60,18 @@ def _with_s3a(queue: Queue) -> list[str]:
 
 
 @contextmanager
-def following(queue: Queue, path: Path, *more: str) -> Iterator[object]:
-    """A running stream; yields what says how many rows it has read."""
+def following(queue: Queue, path: Path, *more: str) -> Iterator[Callable[[int], None]]:
+    """A running stream; yields what waits until it has read so many rows."""
     spark.wanted(packages(queue.settings.catalog.properties))
     progress = path / "progress.ndjson"
     command = [sys.executable, "-m", "spark_jobs.read_stream", "--config", str(queue.config)]
     command += ["--checkpoint", f"file://{path}/checkpoint", "--sink", "noop", "--progress", str(progress), *more]
 
     def seen() -> int:
-        assert not crew.ended(), crew.log("spark").read_text("utf-8", "replace")[-3000:]
         lines = progress.read_text("utf-8").splitlines() if progress.exists() else []
         return sum(json.loads(line)["rows"] for line in lines)
 
     with Crew({"spark": command}, path) as crew:
         crew.start("spark")
-        yield seen
+        yield lambda rows: crew.until(lambda: seen() == rows, 400)
         crew.stop("spark", 60)
-
-
-def _until(true: object, seconds: float = 400) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if true():  # type: ignore[operator]
-            return
-        time.sleep(0.3)
-    raise AssertionError(f"not within {seconds} s")

@@ -14,7 +14,6 @@ from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.commands.verify import ERROR, Audit, verify
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
@@ -194,10 +193,7 @@ class CatalogLake(Lake):
 
     def wrong(self) -> list[str]:
         """What `verify` calls an error, and what was rejected though all that was published is good."""
-        ledger = Ledger(self.catalog, self.settings.identifier, self.clock)
-        view = ledger.load(self.folder.card().folder)
-        found = verify(Audit(view, self.folder, ledger, self.settings))
-        return [f"{item.what}: {item.where}" for item in found if item.severity == ERROR] + list(self.rejected())
+        return [*super().wrong(), *self.rejected()]
 
 
 class Chain:

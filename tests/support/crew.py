@@ -180,6 +180,16 @@ class Crew:
         self.running[role].wait(seconds)
         return self._ended(role, [])
 
+    def until(self, done: Callable[[], object], seconds: float = 120) -> None:
+        """Looks again until it is so; raises AssertionError when a process ends by itself before, or patience does."""
+        deadline = time.monotonic() + seconds
+        while not done():
+            for role, code in self.ended().items():
+                said = self.log(role).read_text("utf-8", "replace")
+                raise AssertionError(f"{role} ended early with exit code {code}: {said[-3000:]}")
+            assert time.monotonic() < deadline, f"not within {seconds} s"
+            time.sleep(0.05)
+
     def _children_of(self, process: Any) -> list[Identity]:
         """Those of a program; their CPU time counts."""
         children = [] if isinstance(process, Fork) else descendants(process.pid)

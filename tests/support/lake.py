@@ -24,6 +24,7 @@ from pyiceberg.schema import Schema
 
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.commands.verify import ERROR, Audit, verify
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.contract.txlog import Envelope, encode
@@ -194,6 +195,14 @@ class Lake:
     def view(self) -> View:
         ledger = Ledger(self.catalog, self.settings.identifier, self.clock, self.store)
         return ledger.load(self.folder.card().folder)
+
+    def audit(self) -> Audit:
+        """What `verify` looks at."""
+        return Audit(self.view(), self.folder, self.book().ledger, self.settings, self.store)
+
+    def wrong(self) -> list[str]:
+        """What `verify` calls an error."""
+        return [f"{item.what}: {item.where}" for item in verify(self.audit()) if item.severity == ERROR]
 
     def keys(self) -> list[str]:
         """The keys of all rows a reader sees, sorted."""

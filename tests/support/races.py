@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.commands.verify import ERROR, Audit, verify
 from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import Retry
 from bookkeeper.tick.tick import Bookkeeper
@@ -72,8 +71,3 @@ class SparkLake(Lake):
         ours, theirs = self.keys(), [row.key for row in self.sql("SELECT key FROM {table} ORDER BY key")]
         assert ours == sorted(theirs)
         return ours
-
-    def wrong(self) -> list[str]:
-        """What `verify` calls an error."""
-        found = verify(Audit(self.view(), self.folder, self.book().ledger, self.settings))
-        return [f"{item.what}: {item.where}" for item in found if item.severity == ERROR]

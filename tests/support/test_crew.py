@@ -4,7 +4,6 @@ Processes are killed, ended and started by their pids; what a killed one leaves 
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -32,13 +31,6 @@ def crew(tmp_path):
     made.close()
 
 
-def awaited(done):
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_killed_process_is_gone_and_another_one_starts(crew):
     first = crew.start("sleeps").pid
     crew.kill("sleeps")
@@ -55,7 +47,7 @@ def test_a_process_that_ended_by_itself_is_told_with_its_exit_code(crew):
 
 def test_a_stop_has_the_processs_exit_code_and_none_when_it_had_just_started(crew, tmp_path):
     crew.start("stops")
-    awaited(lambda: b"ready" in (tmp_path / "stops.log").read_bytes())
+    crew.until(lambda: b"ready" in (tmp_path / "stops.log").read_bytes())
     crew.start("sleeps")
 
     assert crew.stop("stops") == 3
@@ -67,22 +59,22 @@ def test_a_stop_has_the_processs_exit_code_and_none_when_it_had_just_started(cre
 
 def test_a_child_that_outlives_its_killed_parent_is_told_and_ended(crew):
     parent = crew.start("parent").pid
-    awaited(lambda: descendants(parent))
+    crew.until(lambda: descendants(parent))
     (child,) = descendants(parent)
     crew.kill("parent")
 
     assert crew.left_behind(seconds=600) == [] and identity(child[0]) == child
     assert crew.left_behind(seconds=0) == [f"parent left process {child[0]} behind"]
-    awaited(lambda: not crew.left_behind(seconds=600) and not crew.helpers)
+    crew.until(lambda: not crew.left_behind(seconds=600) and not crew.helpers)
 
 
 def test_a_family_is_killed_as_a_whole(crew):
     parent = crew.start("parent").pid
-    awaited(lambda: descendants(parent))
+    crew.until(lambda: descendants(parent))
     (child,) = descendants(parent)
     crew.kill("parent", family=True)
 
-    awaited(lambda: identity(child[0]) is None)
+    crew.until(lambda: identity(child[0]) is None)
 
 
 def test_a_process_of_the_same_pid_that_is_not_the_one_is_left_alone(crew):

@@ -26,7 +26,6 @@ from reaper.compactor.worker import rewrite
 from reaper.context import ReaperContext
 from reaper.orphans import find_orphans
 from reaper.run import reap
-from tests.commands.test_verify import audit
 from tests.consumers.consumers import opened
 from tests.support.compactor import live, published
 from tests.support.keyed import Step, Steps, keyed_lake
@@ -356,7 +355,7 @@ def test_verify_names_the_file_and_the_link_and_what_to_do(lake: Lake, behind: B
     Writes(lake).publish("a")
     lake.tick()
     file = committed_before(lake, "x", behind)
-    (finding,) = [item for item in verify(audit(lake)) if item.severity == ERROR]
+    (finding,) = [item for item in verify(lake.audit()) if item.severity == ERROR]
     assert finding.where == file.path and "is" in finding.what and "symbolic link" in finding.what
     assert "put it there in the place of the link" in finding.what
     with pytest.raises(NotPossible, match="symbolic link"):

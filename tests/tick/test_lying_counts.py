@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bookkeeper.commands.verify import ERROR, Audit, verify
+from bookkeeper.commands.verify import ERROR, verify
 from bookkeeper.config.settings import Retention
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog import MOST_BYTES, MOST_ENTRIES
@@ -166,7 +166,7 @@ def test_bytes_that_no_sum_holds_let_retention_by_size_drop_nothing(lake: Lake) 
 
 
 def test_verify_names_such_an_entry(lied: Lake) -> None:
-    found = verify(Audit(lied.view(), lied.folder, lied.book().ledger, lied.settings))
+    found = verify(lied.audit())
     assert [(item.severity, item.where.rsplit("/")[-1]) for item in found] == [
         (ERROR, lied.table().inspect.files()["file_path"].to_pylist()[0].rsplit("/")[-1])
     ]

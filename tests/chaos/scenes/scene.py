@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.commands.verify import ERROR, Audit, verify
+from bookkeeper.commands.verify import ERROR, verify
 from bookkeeper.errors import BookkeeperError
 from tests.chaos.account import account
 from tests.chaos.tally import Tally
@@ -74,8 +74,7 @@ class Scene:
 
     def wrong(self) -> list[str]:
         """What is not as it should be, besides the rows: txlogs left pending, and what `verify` finds."""
-        ledger, view = self.lake.book().ledger, self.lake.view()
-        found = verify(Audit(view, self.lake.folder, ledger, self.lake.settings, self.lake.store))
+        found = verify(self.lake.audit())
         bad = [item for item in found if item.severity == ERROR or "summary" in item.what or "marks.json" in item.what]
         pending = [f"still pending: {name}" for name in self.lake.pending()]
         return pending + [f"{item.what}: {item.where}" for item in bad]
