@@ -1,6 +1,5 @@
 """A group shares the files: each row once, and a member that is gone is stood in for."""
 
-import json
 import os
 import signal
 import socket
@@ -14,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from bookkeeper.cli.main import main
 from bookkeeper.consumers import ConsumerGroup, SqlitePlace
 from bookkeeper.consumers.consumer import Limits
 from bookkeeper.consumers.members import stopped_member
@@ -27,7 +24,7 @@ from bookkeeper.history.registry import FOLDER
 from tests.consumers.consumers import SqliteOutput, keys, member, settings_of, take
 from tests.consumers.test_consumer import changed
 from tests.packaging.project import ROOT
-from tests.support.configured import configured
+from tests.support.configured import Queue, configured
 from tests.support.crew import Crew
 from tests.support.lake import Lake, Writes, append_by_others
 
@@ -337,11 +334,7 @@ def _holder(lake: Lake, number: int) -> int:
 def test_of_a_member_that_is_stopped_it_is_said_that_its_rows_wait(
     lake: Lake, writer: Writes, members: Callable[[int], Members]
 ) -> None:
-    def asked(*words: str) -> Any:
-        result = CliRunner().invoke(main, [*words, "--config", str(configured(lake)), "--json"])
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
-
+    asked = Queue(configured(lake), "").asked
     process = members(2).begin(1)
     assert asked("consumers")[0]["what"] is None and "stopped_consumers" not in asked("status")
     process.send_signal(signal.SIGSTOP)

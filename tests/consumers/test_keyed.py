@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from bookkeeper.consumers.tail import Follower
 from bookkeeper.errors import NotPossible
 from bookkeeper.history.main_history import is_first
 from tests.consumers.consumers import expire, opened
-from tests.support.configured import configured
+from tests.support.configured import Queue, configured
 from tests.support.folds import fold
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.lake import Lake
@@ -125,20 +126,7 @@ def test_rows_under_delete_files_are_not_shown_as_rows_of_now(lake: Lake, writer
 @pytest.fixture
 def asked(lake: Lake) -> Any:
     """Runs `bookkeeper ARGUMENTS` and returns what it prints."""
-    from click.testing import CliRunner
-
-    from bookkeeper.cli import main
-    from tests.support.logs import logging_put_back
-
-    config = configured(lake)
-
-    def run(*arguments: str) -> str:
-        result = CliRunner().invoke(main, [*arguments], env={"BOOKKEEPER_CONFIG": str(config)})
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    with logging_put_back():
-        yield run
+    return partial(Queue(configured(lake), "").run, "bookkeeper")
 
 
 def test_the_commands_count_data_files_and_their_rows(lake: Lake, writer: Steps, asked: Any) -> None:

@@ -2,7 +2,6 @@
 What a soak is made of: its times, its two tables and their configuration, and the command of each process.
 """
 
-import os
 import re
 import sys
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import Any
 
 from benchmarks.support.lake import written
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.config import load as config
 from tests.servers.process import free_port
 from tests.support.configured import Queue
 
@@ -167,9 +165,7 @@ def folder_of(path: str, table: str) -> str:
     """
     The URL of a table's txlog folder, by the configuration at `path`.
     """
-    settings = config.load(path, os.environ)
-    where = open_catalog(settings.catalog).load_table(settings.tables[table].identifier).location()
-    return f"{where}/_bookkeeper"
+    return Queue(Path(path), "").txlogs(table).store.url
 
 
 def _sections(plan: Plan, listen: str) -> dict[str, dict[str, Any]]:
