@@ -22,7 +22,6 @@ from typing import Any
 Identity = tuple[int, str]
 #: the words of a program, or what a fork of this process does, which then has no threads
 Command = Sequence[str] | Callable[[], None]
-PATIENCE_SECONDS = 60.0
 
 
 class Said:
@@ -114,6 +113,8 @@ class Crew:
     logs: Path
     nice: int = 0
     grace: float = 0.0
+    #: seconds that what a killed process had started may outlive it
+    patience: float = 60.0
     running: dict[str, Any] = field(default_factory=dict)
     helpers: dict[Identity, tuple[str, float]] = field(default_factory=dict)
     readers: dict[str, threading.Thread] = field(default_factory=dict)
@@ -212,13 +213,13 @@ class Crew:
         done = [role for role, process in self.running.items() if process.poll() is not None]
         return {role: self._ended(role, []) for role in done}
 
-    def left_behind(self, seconds: float = PATIENCE_SECONDS) -> list[str]:
+    def left_behind(self, seconds: float | None = None) -> list[str]:
         """Children of killed processes that still live so long after; they are ended."""
         found = []
         for child, (role, since) in list(self.helpers.items()):
             if identity(child[0]) != child:
                 del self.helpers[child]
-            elif time.monotonic() - since > seconds:
+            elif time.monotonic() - since > (self.patience if seconds is None else seconds):
                 found.append(f"{role} left process {child[0]} behind")
                 end(child, signal.SIGKILL)
         return found

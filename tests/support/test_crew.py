@@ -84,3 +84,21 @@ def test_a_process_of_the_same_pid_that_is_not_the_one_is_left_alone(crew):
     assert crew.left_behind(seconds=0) == [] and not crew.helpers and process.poll() is None
     process.kill()
     process.wait()
+
+
+def test_a_block_fails_when_a_child_of_a_killed_process_lives_on_and_ends_it(tmp_path):
+    with (
+        pytest.raises(AssertionError, match="parent left process"),
+        Crew({"parent": [sys.executable, "-c", PARENT.format(SLEEPS[2])]}, tmp_path, patience=0.1) as crew,
+    ):
+        parent = crew.start("parent").pid
+        crew.until(lambda: descendants(parent))
+        (child,) = descendants(parent)
+        crew.kill("parent")
+    crew.until(lambda: identity(child[0]) is None)
+
+
+def test_waiting_ends_with_a_process_that_ends_early_and_says_why(tmp_path):
+    with Crew({}, tmp_path) as crew, pytest.raises(AssertionError, match=r"(?s)exit code 1: .*no disk"):
+        crew.start("ends", [sys.executable, "-c", "raise SystemExit('no disk')"])
+        crew.until(lambda: False)
