@@ -88,6 +88,11 @@ class MessageReader:
         self._parse = None if form is None else form.rows_parser(body, b"", former, keys)
         self._read = None if form is None else form.block_reader(body, b"", former, keys)
 
+    @property
+    def one_by_one(self) -> bool:
+        """Whether it can read no batch at once."""
+        return self._form is not None and self._read is None
+
     def block(self, messages: Sequence[Message]) -> pa.Table | None:
         """The rows of messages; None where that is not sure."""
         if self._form is None:
@@ -220,10 +225,11 @@ def converted(reader: MessageReader, messages: Sequence[Message], skips: int, is
 def _split(reader: MessageReader, messages: list[Message], result: Converted, skips: int, is_newest: bool) -> None:
     if result.stopped:
         messages = [message for message in messages if partition_of(message) not in result.stopped]
-    table = reader.block(messages) if len(messages) > _FEW else None
+    few = len(messages) <= _FEW or reader.one_by_one
+    table = None if few else reader.block(messages)
     if table is not None:
         result.tables.append(table)
-    elif len(messages) > _FEW:
+    elif not few:
         middle = len(messages) // 2
         for half in (messages[:middle], messages[middle:]):
             _split(reader, half, result, skips, is_newest)
