@@ -10,7 +10,6 @@ In the end each message of the topics is compared with the table, by topic, part
 import argparse
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ from bookkeeper.stores.open import open_store
 from tests.kafka.topics import Topics, queue
 from tests.servers.kafka import kafka
 from tests.servers.process import Server
+from tests.support.crew import Crew
 from tests.support.writer_queue import Queue
 
 
@@ -71,35 +71,31 @@ class World:
         self.names = [f"kills-{seed}-{number}" for number in range(size.topics)]
         self.partitions = dict.fromkeys(self.names, size.partitions)
         self.table: Queue = queue(folder, roll_after=timedelta(seconds=1))
-        self.log = folder / "instances.log"
         self.account = Account()
-        self.running: dict[int, subprocess.Popen[bytes]] = {}
+        self.roles = [f"instance {number + 1}" for number in range(size.instances)]
+        self.crew = Crew({role: self._command(number) for number, role in enumerate(self.roles)}, folder)
         for name in self.names:
             self.topics.make(name, size.partitions)
 
-    def start(self, number: int, *more: str) -> subprocess.Popen[bytes]:
+    def _command(self, number: int, *more: str) -> list[str]:
         share = f"{number + 1}/{self.size.instances}"
         words = ["kafka", "--folder", self.table.made.folder, "--name", "copy", "--brokers", self.topics.brokers]
         topics = [word for name in self.names for word in ("--topic", name)]
         columns = [word for part in ("topic", "partition", "offset") for word in ("--column", f"{part}={part}")]
-        with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "writers", *words, *topics, *columns, "--share", share, "--quiet", *more]
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return [sys.executable, "-m", "writers", *words, *topics, *columns, "--share", share, "--quiet", *more]
 
     def disturb(self) -> None:
         """One kill, freeze, crash of the broker, or a partition more."""
         what = self.random.choices(["kill", "term", "freeze", "broker", "partition"], [6, 2, 1, self.size.broker, 1])[0]
-        number = self.random.choice([*self.running])
-        process = self.running[number]
+        role = self.random.choice(self.roles)
         self.account.done[what] += 1
         if what in ("kill", "term"):
-            process.send_signal(signal.SIGKILL if what == "kill" else signal.SIGTERM)
-            process.wait()
-            self.running[number] = self.start(number)
+            (self.crew.kill if what == "kill" else self.crew.stop)(role)
+            self.crew.start(role)
         elif what == "freeze":
-            process.send_signal(signal.SIGSTOP)
+            self.crew.signal(role, signal.SIGSTOP)
             time.sleep(self.random.random() * self.size.freeze)
-            process.send_signal(signal.SIGCONT)
+            self.crew.signal(role, signal.SIGCONT)
         elif what == "broker":
             self.server.crash()
             self.server.start()
@@ -111,26 +107,19 @@ class World:
     def run(self) -> None:
         """Until the time is over; then all is read to the end."""
         over = time.monotonic() + self.size.seconds
-        for number in range(self.size.instances):
-            self.running[number] = self.start(number)
+        for role in self.roles:
+            self.crew.start(role)
         with beside(self._produce), beside(self._tick):
             while time.monotonic() < over:
                 time.sleep(self.random.random() * self.size.pause * 2)
                 self.disturb()
-            for process in self.running.values():
-                process.terminate()
-                process.wait()
+            for role in self.roles:
+                self.crew.stop(role)
         self._settle()
 
-    def end(self) -> None:
-        """Ends what is left of the instances."""
-        for process in self.running.values():
-            process.kill()
-            process.wait()
-
     def _settle(self) -> None:
-        last = self.start(0, "--until-end")
-        assert last.wait(300) == 0, self.log.read_text("utf-8", "replace")[-3000:]
+        self.crew.start("last", self._command(0, "--until-end"))
+        assert self.crew.wait("last") == 0, self.crew.log("last").read_text("utf-8", "replace")[-3000:]
         folder = Folder(open_store(self.table.made.folder))
         while folder.pending():
             self.table.tick()
@@ -197,10 +186,8 @@ def played(server: Server, folder: Path, size: Size, seed: int) -> Account:
     One run; the account of it.
     """
     world = World(server, folder, size, seed)
-    try:
+    with world.crew:
         world.run()
-    finally:
-        world.end()
     return world.account
 
 

@@ -188,8 +188,14 @@ class Crew:
             for role, code in self.ended().items():
                 said = self.log(role).read_text("utf-8", "replace")
                 raise AssertionError(f"{role} ended early with exit code {code}: {said[-3000:]}")
-            assert time.monotonic() < deadline, f"not within {seconds} s"
+            assert time.monotonic() < deadline, f"not within {seconds} s: {self._said_last()}"
             time.sleep(0.05)
+
+    def _said_last(self) -> str:
+        logs = {role: self.log(role) for role in self.running}
+        return "\n".join(
+            f"{role}: {log.read_text('utf-8', 'replace')[-1000:]}" for role, log in logs.items() if log.exists()
+        )
 
     def _children_of(self, process: Any) -> list[Identity]:
         """Those of a program; their CPU time counts."""
