@@ -107,7 +107,7 @@ class Copy:
             Cluster(self.topics.brokers, {}, self.name),
             lambda: Folder(open_store(self.folder)),
             lambda folder, slot: Writer.open(folder, slot, wait=wait, patience=self.patience),
-            self.queue.now,
+            self.queue.clock,
             wait,
             stopping,
         )
@@ -125,4 +125,4 @@ def queue(root: Path, schema: Schema = SCHEMA, **table: Any) -> Queue:
     """
     A table for messages with a number.
     """
-    return Queue(root, schema, **table)
+    return Queue(root, schema=schema, **table)
