@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 import pyarrow as pa
@@ -330,7 +330,7 @@ def test_two_instances_that_both_think_they_hold_all_slots_copy_each_message_onc
 
 
 def test_a_partition_whose_rows_are_rejected_is_left_alone_and_the_others_go_on(
-    topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics.make("poison", 3)
     table = queue(tmp_path, roll_after=timedelta(seconds=1))
@@ -338,16 +338,27 @@ def test_a_partition_whose_rows_are_rejected_is_left_alone_and_the_others_go_on(
     for number in range(3):
         topics.numbers("poison", 0, 5, number)
 
+    lock, publish = Lock(), Writer.publish
+
+    def poisoned(self: Writer, **more: Any) -> Any:
+        with lock:
+            name = publish(self, **more)
+            _lose_files_of(table, "/1")
+            return name
+
     def commits(wanted: int) -> bool:
-        _lose_files_of(table, "/1")
-        table.tick()
+        with lock:
+            table.tick()
         return len(table.table().scan().to_arrow()) >= wanted
 
-    with beside(copy, slots=1):
-        until(lambda: commits(10))
-        for number in range(3):
-            topics.numbers("poison", 5, 9, number)
-        until(lambda: commits(18))
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "publish", poisoned)
+        with beside(copy, slots=1):
+            until(lambda: commits(10))
+            for number in range(3):
+                topics.numbers("poison", 5, 9, number)
+            until(lambda: commits(18))
+            until(lambda: "partition left alone for a while" in caplog.text)
 
     assert copy.rows() == numbers("poison", range(9), [], range(9))
     assert "partition left alone for a while" in caplog.text
