@@ -28,9 +28,9 @@ from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ColumnRefused, NotPossible, StorageUnavailable, UnknownOutcome
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
+from writers.files.last_of_each_key import DELETE, INSERT, UPSERT
 from writers.files.operations import booleans
 from writers.files.upsert_steps import LAST, NO_DELETES, NO_ROOM, files_of
-from writers.files.versions import DELETE, INSERT, UPSERT
 from writers.files.write_spec import WriteSpec
 from writers.metrics import WriterMetrics
 from writers.one_at_a_time import one_at_a_time

@@ -21,7 +21,7 @@ from bookkeeper.contract.txlog import Txlog
 from bookkeeper.format.entries import DataFile, Entry
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger import summary
-from bookkeeper.ledger.commit import Commit, Stamp
+from bookkeeper.ledger.commit_attempt import CommitAttempt, Stamp
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.dangling import dangling, least_number
 from bookkeeper.ledger.fold_plan import grouped_positions
@@ -72,14 +72,14 @@ class Ledger:
         table = catalogs.load_table(self.catalog, self.identifier, for_commit=True)
         return checked_view(table, folder, accept_rollback)
 
-    def commit(self, view: View) -> Commit:
+    def commit(self, view: View) -> CommitAttempt:
         """A new attempt to commit, on the head as it was loaded; raises ClockBehind, ClockAhead."""
         began = self.clock.check_behind(view)
         stamp = Stamp(began, self.clock.snapshot_ms(view, began), str(uuid.uuid4()))
         return self._commit(view, stamp, self.manifests(view))
 
-    def _commit(self, view: View, stamp: Stamp, head: Sequence[ListedManifest]) -> Commit:
-        return Commit(view, head, stamp, self.writer, self.metadata_store(view), self.catalog, self.clock)
+    def _commit(self, view: View, stamp: Stamp, head: Sequence[ListedManifest]) -> CommitAttempt:
+        return CommitAttempt(view, head, stamp, self.writer, self.metadata_store(view), self.catalog, self.clock)
 
     def append(
         self,
@@ -112,7 +112,7 @@ class Ledger:
         self._add_txlogs(commit, txlogs)
         commit.rehearse()
 
-    def _add_txlogs(self, commit: Commit, txlogs: Sequence[Txlog]) -> None:
+    def _add_txlogs(self, commit: CommitAttempt, txlogs: Sequence[Txlog]) -> None:
         """The snapshots that add the files of txlogs, in their order."""
         if has_deletes(txlogs):
             self._add_upserts(commit, txlogs)
@@ -136,7 +136,7 @@ class Ledger:
             covered = range_of((row.upper, sequence) for _, row, sequence in rows)
             self.cache.put_manifest(manifest.manifest_path, covered)
 
-    def _add_upserts(self, commit: Commit, txlogs: Sequence[Txlog]) -> None:
+    def _add_upserts(self, commit: CommitAttempt, txlogs: Sequence[Txlog]) -> None:
         """A `delete` snapshot with the delete files, then an `append` with the data files, if there are any."""
         about, last = summary.txlog_names([txlog.name for txlog in txlogs]), commit.view.metadata.last_sequence_number
         numbers = numbered(last, txlogs)

@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Operation
 from bookkeeper.errors import BookkeeperError, ManifestCorrupt, PathRefused
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger import summary
-from bookkeeper.ledger.commit import Commit, NewSnapshot
+from bookkeeper.ledger.commit_attempt import CommitAttempt, NewSnapshot
 from bookkeeper.manifests.blocks import ManifestBody, assemble, copy_entries, open_manifest
 from bookkeeper.manifests.header import Header
 from bookkeeper.manifests.reader import Manifests
@@ -33,7 +33,7 @@ class Merges:
         #: paths of manifests that do not decode, or that a defect of ours keeps from being merged
         self.unreadable: set[str] = set()
 
-    def add_to(self, commit: Commit, cache: StatsCache) -> None:
+    def add_to(self, commit: CommitAttempt, cache: StatsCache) -> None:
         """
         A `replace` snapshot in which full tiers of manifests have become one manifest each, when there are any.
 
@@ -54,7 +54,7 @@ class Merges:
             commit.spare.append(new)
 
     def _merged(
-        self, commit: Commit, new: NewSnapshot, group: Sequence[ListedManifest], name: str, cache: StatsCache
+        self, commit: CommitAttempt, new: NewSnapshot, group: Sequence[ListedManifest], name: str, cache: StatsCache
     ) -> ListedManifest | None:
         """One manifest for a group; None when the group stays as it is."""
         header = commit.view.header_of(group[0], commit.writer)
@@ -71,7 +71,7 @@ class Merges:
             return None
 
 
-def _unreadable(commit: Commit, group: Sequence[ListedManifest]) -> Iterator[str]:
+def _unreadable(commit: CommitAttempt, group: Sequence[ListedManifest]) -> Iterator[str]:
     """Manifests that will never be read: outside of all that can be reached, or in a form that we do not know."""
     reader = commit.view.reader(commit.store)
     for manifest in group:

@@ -14,7 +14,7 @@ from bookkeeper.folds.duty import Folds, Spawn
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.store import Store
-from bookkeeper.tick.grant_columns import Columns
+from bookkeeper.tick.answer_column_requests import Columns
 from bookkeeper.tick.prune import MarksSize
 from bookkeeper.tick.renew import renew
 from bookkeeper.tick.result import ColumnsDone, DutiesDone, RewritesDone

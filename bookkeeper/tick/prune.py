@@ -12,7 +12,7 @@ from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.ledger.commit_clock import CommitClock
-from bookkeeper.tick.due import Due
+from bookkeeper.tick.duty_timer import DutyTimer
 
 log = logging.getLogger("bookkeeper")
 
@@ -26,7 +26,7 @@ class Prune:
 
     def __init__(self, settings: Table, folder: Folder, clock: CommitClock) -> None:
         self.settings, self.folder, self.clock = settings, folder, clock
-        self.due = Due()
+        self.due = DutyTimer()
 
     def pruned(self, marks: Marks, now: datetime, keyed: bool = False) -> Marks:
         """
@@ -58,7 +58,7 @@ class MarksSize:
 
     def __init__(self, settings: Table) -> None:
         self.settings = settings
-        self.due = Due()
+        self.due = DutyTimer()
         self.large = False
 
     def check(self, marks: Marks, now: datetime) -> None:

@@ -9,7 +9,7 @@ from bookkeeper.config.settings import Table
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.retention.apply import UNRELIABLE_CLOCK, apply_retention
-from bookkeeper.tick.due import Due
+from bookkeeper.tick.duty_timer import DutyTimer
 
 log = logging.getLogger("bookkeeper")
 
@@ -22,7 +22,7 @@ class Retain:
 
     def __init__(self, settings: Table, ledger: Ledger) -> None:
         self.settings, self.ledger, self.clock = settings, ledger, ledger.clock
-        self.due = Due()
+        self.due = DutyTimer()
         self.held_back = ""
         #: files that the last run dropped
         self.dropped = 0

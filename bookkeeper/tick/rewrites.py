@@ -35,7 +35,7 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.check_rewrites import MOST_REWRITES, check_new_files, check_rewrites
-from bookkeeper.tick.due import Due
+from bookkeeper.tick.duty_timer import DutyTimer
 from bookkeeper.tick.result import RewritesDone
 from bookkeeper.tick.turns import Turns, sweep_rejected
 
@@ -55,7 +55,8 @@ class Rewrites:
         self.settings, self.folder, self.ledger, self.open_store = settings, folder, ledger, store
         self.clock = ledger.clock
         self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "rewrite")
-        self.turns, self.sweep_due, self.every = Turns(self.log, "rewrite", "rewrite", MOST_REWRITES), Due(), LIST_EVERY
+        self.turns = Turns(self.log, "rewrite", "rewrite", MOST_REWRITES)
+        self.sweep_due, self.every = DutyTimer(), LIST_EVERY
         #: whether a commit was sent by the present run
         self.sent = False
         #: what the present run did

@@ -11,7 +11,7 @@ from bookkeeper.contract.txlog_folder import Folder, Found
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.view import View
-from bookkeeper.tick.due import Due
+from bookkeeper.tick.duty_timer import DutyTimer
 
 SWEEP_EVERY = timedelta(minutes=1)
 UNFINISHED_EVERY = timedelta(hours=1)
@@ -23,7 +23,7 @@ class Sweep:
     def __init__(self, settings: Table, folder: Folder, clock: CommitClock) -> None:
         self.settings, self.folder, self.clock = settings, folder, clock
         self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "sweep")
-        self.due, self.unfinished_due = Due(), Due()
+        self.due, self.unfinished_due = DutyTimer(), DutyTimer()
 
     def run(self, view: View, now: datetime) -> None:
         """Sweeps what is due."""

@@ -10,7 +10,7 @@ from bookkeeper.contract.tray import FoundObject, Tray
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import BookkeeperError, Hold
 from bookkeeper.ledger.commit_clock import CommitClock
-from bookkeeper.tick.due import Due
+from bookkeeper.tick.duty_timer import DutyTimer
 from bookkeeper.tick.intake import defect
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -18,14 +18,16 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 class Turns:
     """
-    What a process remembers of the objects of one tray, `most` of which a run takes: one that is held is taken by no
-    run, one that was postponed comes after the others. Log lines call an object `kind`, and give its name as `field`.
+    What a process remembers of the objects of one tray.
+
+    A run takes at most `most` of them: never a held one, and a postponed one after the others. Log lines call an object
+    `kind`, and give its name as `field`.
     """
 
     def __init__(self, log: TableLog, kind: str, field: str, most: int) -> None:
         self._log, self._kind, self._field, self._most = log, kind, field, most
-        self.due, self.at_once = Due(), most
-        #: of a newer version, or such that a defect of ours keeps from being answered
+        self.due, self.at_once = DutyTimer(), most
+        #: names of objects that are of a newer version, or that a defect of this program keeps it from answering
         self.held: set[str] = set()
         #: when the storage last kept one from being read, looked up or rejected
         self.postponed: dict[str, datetime] = {}

@@ -8,11 +8,11 @@ behind a later one of its writer: the old version would be back. Between writers
 2. It waits while an earlier one of its writer is pending, whatever keeps that one.
 3. It is held while an earlier one of its writer lies in rejected/, until that is replayed or given up. Where it says
    the position that it continues from, nothing of its source is missing, and it is not held.
-
 4. It is rejected when it goes on with a run of a writer of which no mark is left: the writer was forgotten.
 
-Marks of a writer's newest incarnation are never pruned on a keyed table (`prune`), so 1 is always known, but of a
-writer that was forgotten: a paused run of it may be older than one whose rows are in. That is what 4 is for.
+Marks of a writer's newest incarnation are never pruned on a keyed table (`prune`), so rule 1 can always be
+applied, except to a writer that was forgotten: a paused run of that writer may be older than a run whose rows are in.
+Rule 4 is for that case.
 """
 
 from collections import deque
@@ -32,8 +32,9 @@ class WriterOrder:
     """
     The order of the writers of one batch, which asks in the order in which it takes txlogs.
 
-    `pending` and `rejected` are the names that listings showed. Where an incarnation begins, those must be all: then
-    its first txlog must be in `before`, because this listing shows everything that was there before those.
+    `pending` and `rejected` are the names that listings showed. Where an incarnation begins, they must be
+    complete. They are if its first txlog is in `before`, the names of an earlier listing: a later listing shows all
+    that was there before those.
     """
 
     def __init__(

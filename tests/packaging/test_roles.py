@@ -36,7 +36,11 @@ ROLES: dict[str, tuple[set[str], set[str]]] = {
     ),
     "small objects for the bookkeeper are read and held": (
         {"bookkeeper.contract.tray.bytes_of", "bookkeeper.tick.turns.Turns"},
-        {"bookkeeper/contract/pending_rewrites.py", "bookkeeper/tick/rewrites.py", "bookkeeper/tick/grant_columns.py"},
+        {
+            "bookkeeper/contract/pending_rewrites.py",
+            "bookkeeper/tick/rewrites.py",
+            "bookkeeper/tick/answer_column_requests.py",
+        },
     ),
     "the parents of snapshots are walked": (
         {".parent_snapshot_id"},

@@ -20,7 +20,7 @@ from bookkeeper.config.units import epoch_ms
 from bookkeeper.contract import committed_txlogs as marks_format
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown
 from bookkeeper.format.entries import DataFile
-from bookkeeper.ledger.commit import Commit
+from bookkeeper.ledger.commit_attempt import CommitAttempt
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
@@ -42,7 +42,7 @@ CATALOGS = "tests/catalogs/test_faults.py::"
     Fails(f"{OUTCOMES}test_an_attempt_that_is_applied_after_our_retry_is_refused_by_its_guard"),
     Fails(f"{CATALOGS}test_no_row_is_lost_or_doubled_whatever_happens_to_a_commit[rest-late_after]"),
 )
-@breaks("bookkeeper.ledger.commit.guards")
+@breaks("bookkeeper.ledger.commit_attempt.guards")
 def main_is_not_guarded(rightly: Any, view: View) -> Any:
     """A commit is guarded by the table's uuid alone."""
     return rightly(view)[:1]
@@ -52,7 +52,7 @@ def main_is_not_guarded(rightly: Any, view: View) -> Any:
     "A commit holds only while the table has the uuid that was loaded.",
     Fails("tests/catalogs/test_contract.py::test_a_commit_to_another_table_of_that_name_is_refused"),
 )
-@breaks("bookkeeper.ledger.commit.guards")
+@breaks("bookkeeper.ledger.commit_attempt.guards")
 def the_uuid_is_not_guarded(rightly: Any, view: View) -> Any:
     """A commit is guarded by `main` alone, which is null in every empty table."""
     return rightly(view)[1:]
@@ -66,11 +66,9 @@ def the_uuid_is_not_guarded(rightly: Any, view: View) -> Any:
     Scene(Ticking, AFTER, "commit_table", "double"),
 )
 @breaks("bookkeeper.ledger.ledger.Ledger.append")
-def marks_after_the_files(
-    rightly: Any, ledger: Ledger, view: View, groups: Any, marks: Any, names: Any, beside: Any = ()
-) -> View:
+def marks_after_the_files(rightly: Any, ledger: Ledger, view: View, txlogs: Any, marks: Any, beside: Any = ()) -> View:
     """The files are committed first, and the marks that say so in a commit of their own."""
-    after = rightly(ledger, view, groups, view.marks, names, beside)
+    after = rightly(ledger, view, txlogs, view.marks, beside)
     carried = replace(marks, snapshot=after.marks.snapshot)
     change = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(carried)})
     catalogs.commit(after.table, (), (change,))
@@ -84,13 +82,11 @@ def marks_after_the_files(
     Scene(Ticking, AFTER, "commit_table", "missing"),
 )
 @breaks("bookkeeper.ledger.ledger.Ledger.append")
-def marks_before_the_files(
-    rightly: Any, ledger: Ledger, view: View, groups: Any, marks: Any, names: Any, beside: Any = ()
-) -> View:
+def marks_before_the_files(rightly: Any, ledger: Ledger, view: View, txlogs: Any, marks: Any, beside: Any = ()) -> View:
     """The marks are committed first, and the files that they speak of in a commit of their own."""
     change = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(marks)})
     catalogs.commit(view.table, (), (change,))
-    return rightly(ledger, View(ledger.catalog.load_table(ledger.identifier), marks), groups, marks, names, beside)
+    return rightly(ledger, View(ledger.catalog.load_table(ledger.identifier), marks), txlogs, marks, beside)
 
 
 @rule(
@@ -108,7 +104,7 @@ def old_marks_after_an_unknown_outcome(patch: Patch) -> None:
         ledger.known = getattr(ledger, "known", None) or seen.marks
         return View(seen.table, ledger.known)
 
-    def commit(rightly: Any, ledger: Any, view: View) -> Commit:
+    def commit(rightly: Any, ledger: Any, view: View) -> CommitAttempt:
         made: Any = rightly(ledger, view)
         made.ledger = ledger
         return made  # type: ignore[no-any-return]
@@ -120,7 +116,7 @@ def old_marks_after_an_unknown_outcome(patch: Patch) -> None:
 
     put(patch, "bookkeeper.ledger.ledger.Ledger.load", load)
     put(patch, "bookkeeper.ledger.ledger.Ledger.commit", commit)
-    put(patch, "bookkeeper.ledger.commit.Commit.send", send)
+    put(patch, "bookkeeper.ledger.commit_attempt.CommitAttempt.send", send)
 
 
 @rule(
@@ -133,11 +129,11 @@ def old_marks_after_an_unknown_outcome(patch: Patch) -> None:
 )
 @breaks("bookkeeper.ledger.ledger.Ledger.append")
 def an_unknown_outcome_is_success(
-    rightly: Any, ledger: Ledger, view: View, groups: Any, marks: Any, names: Any, beside: Any = ()
+    rightly: Any, ledger: Ledger, view: View, txlogs: Any, marks: Any, beside: Any = ()
 ) -> View:
     """A commit without an answer counts as done."""
     try:
-        return rightly(ledger, view, groups, marks, names, beside)
+        return rightly(ledger, view, txlogs, marks, beside)
     except CommitUnknown:
         return View(view.table, replace(marks, snapshot=view.marks.snapshot))
 
@@ -147,16 +143,14 @@ def an_unknown_outcome_is_success(
     Fails("tests/catalogs/test_faults.py::test_no_row_is_lost_or_doubled_whatever_happens_to_a_commit"),
 )
 @breaks("bookkeeper.ledger.ledger.Ledger.append")
-def pyiceberg_tries_again(
-    rightly: Any, ledger: Ledger, view: View, groups: Any, marks: Any, names: Any, beside: Any = ()
-) -> View:
+def pyiceberg_tries_again(rightly: Any, ledger: Ledger, view: View, txlogs: Any, marks: Any, beside: Any = ()) -> View:
     """Commits as pyiceberg's documentation says, with pyiceberg's own retry."""
     transaction = view.table.transaction()
     # The snapshot's id is not known yet, so these marks name none.
     carried = replace(marks, snapshot=None)
     transaction.set_properties({marks_format.PROPERTY: marks_format.dumps(carried)})
     with transaction.update_snapshot().fast_append() as append:
-        for txlog in (txlog for group in groups for txlog in group.txlogs):
+        for txlog in txlogs:
             for file in txlog.files:
                 append.append_data_file(_as_pyiceberg(file, txlog.spec_id))
     try:
@@ -199,8 +193,8 @@ def the_swap_before_its_files(patch: Patch) -> None:
             task()
         return after
 
-    put(patch, "bookkeeper.ledger.commit.Commit._write", write)
-    put(patch, "bookkeeper.ledger.commit.Commit.send", send)
+    put(patch, "bookkeeper.ledger.commit_attempt.CommitAttempt._write", write)
+    put(patch, "bookkeeper.ledger.commit_attempt.CommitAttempt.send", send)
 
 
 @rule(
@@ -209,8 +203,8 @@ def the_swap_before_its_files(patch: Patch) -> None:
     Scene(Ticking, AFTER, "commit_table", "wrong", errors=True),
     Fails(f"{OUTCOMES}test_files_of_a_refused_attempt_are_left_to_the_orphan_sweep"),
 )
-@breaks("bookkeeper.ledger.commit.Commit.send")
-def files_of_an_attempt_are_deleted(rightly: Any, commit: Commit, marks: Any, beside: Any = ()) -> View:
+@breaks("bookkeeper.ledger.commit_attempt.CommitAttempt.send")
+def files_of_an_attempt_are_deleted(rightly: Any, commit: CommitAttempt, marks: Any, beside: Any = ()) -> View:
     """After an attempt that failed its manifests are deleted."""
     try:
         return rightly(commit, marks, beside)
@@ -271,7 +265,7 @@ def marks_json_goes_back(rightly: Any, folder: Any, copy: Any, even_older: bool 
 )
 def old_attempts_are_sent(patch: Patch) -> None:
     """An attempt is sent however old it is."""
-    set_value(patch, "bookkeeper.ledger.commit.ATTEMPT_AGE", timedelta.max)
+    set_value(patch, "bookkeeper.ledger.commit_attempt.ATTEMPT_AGE", timedelta.max)
 
 
 @rule(

@@ -15,7 +15,7 @@ COLUMNS = "tests/tick/test_columns.py::"
     "Columns of one tick have field ids of their own: with one id, readers take the values of one for the other's.",
     Fails(f"{COLUMNS}test_columns_of_one_tick_have_field_ids_of_their_own_and_their_own_values"),
 )
-@breaks("bookkeeper.tick.check_columns._Check.add")
+@breaks("bookkeeper.tick.decide_columns._Check.add")
 def two_columns_with_one_field_id(rightly: Any, check: Any, request: Any) -> None:
     """Each new column has the id behind the table's last one."""
     before, check.plan.added = check.plan.added, 0
@@ -45,7 +45,7 @@ def schema_changes_are_not_guarded(patch: Patch) -> None:
     "A request is judged by a table that was loaded after it was listed.",
     Fails(f"{COLUMNS}test_a_request_that_knows_more_than_our_view_is_not_refused_for_it"),
 )
-@breaks("bookkeeper.tick.grant_columns.Columns._load")
+@breaks("bookkeeper.tick.answer_column_requests.Columns._load")
 def requests_are_judged_by_an_old_view(rightly: Any, columns: Any, known: Any) -> Any:
     """The tick's view will do."""
     return known if not columns.sent else rightly(columns, known)
@@ -55,7 +55,7 @@ def requests_are_judged_by_an_old_view(rightly: Any, columns: Any, known: Any) -
     "Requests touch neither data nor marks.",
     Fails(f"{COLUMNS}test_requests_touch_neither_data_nor_marks"),
 )
-@breaks("bookkeeper.tick.grant_columns.set_columns")
+@breaks("bookkeeper.tick.answer_column_requests.set_columns")
 def a_column_makes_a_snapshot(rightly: Any, view: Any, columns: Any) -> None:
     """The table is committed to once more."""
     rightly(view, columns)
@@ -68,7 +68,7 @@ def a_column_makes_a_snapshot(rightly: Any, view: Any, columns: Any) -> None:
     "Beyond a limit no column is added: names that are data must not grow the schema.",
     Fails(f"{COLUMNS}test_beyond_a_limit_no_column_is_added_and_the_answer_names_it"),
 )
-@breaks("bookkeeper.tick.check_columns._Check._check_new")
+@breaks("bookkeeper.tick.decide_columns._Check._check_new")
 def any_number_of_columns(rightly: Any, check: Any, name: str) -> None:
     """Any name becomes a column."""
 
@@ -77,7 +77,7 @@ def any_number_of_columns(rightly: Any, check: Any, name: str) -> None:
     "All schemas of a table together are bounded: every commit carries them.",
     Fails(f"{COLUMNS}test_requests_add_no_schemas_beyond_a_size_of_all_whichever_bookkeeper_grants_them"),
 )
-@breaks("bookkeeper.tick.check_columns._Check._take_bytes")
+@breaks("bookkeeper.tick.decide_columns._Check._take_bytes")
 def schemas_of_any_size(rightly: Any, check: Any, more: int) -> None:
     """The size of schemas is not added up."""
 
@@ -87,7 +87,7 @@ def schemas_of_any_size(rightly: Any, check: Any, more: int) -> None:
     Fails(f"{COLUMNS}test_widening_follows_iceberg_and_spares_what_rows_are_placed_by"),
     Fails(f"{COLUMNS}test_keys_keep_their_type"),
 )
-@breaks("bookkeeper.tick.check_columns._Check._fixed")
+@breaks("bookkeeper.tick.decide_columns._Check._fixed")
 def keys_are_widened(rightly: Any, check: Any) -> set[int]:
     """Any column may be widened."""
     return set()
@@ -97,7 +97,7 @@ def keys_are_widened(rightly: Any, check: Any) -> set[int]:
     "No writer starts a retention that has no column yet: rows would be dropped by what it names.",
     Fails(f"{COLUMNS}test_no_writer_starts_a_retention_that_has_no_column_yet"),
 )
-@breaks("bookkeeper.tick.check_columns._Check._check_retention")
+@breaks("bookkeeper.tick.decide_columns._Check._check_retention")
 def writers_start_retention(rightly: Any, check: Any, name: str, kind: Any) -> None:
     """A column of times may be retention's."""
 
@@ -106,7 +106,7 @@ def writers_start_retention(rightly: Any, check: Any, name: str, kind: Any) -> N
     "No column is added whose name looks like another's: a reader could not tell them apart.",
     Fails(f"{COLUMNS}test_of_two_look_alikes_in_one_tick_one_is_added_and_honest_names_of_other_scripts_are"),
 )
-@breaks("bookkeeper.tick.check_columns.shape")
+@breaks("bookkeeper.tick.decide_columns.shape")
 def look_alikes_are_added(rightly: Any, name: str) -> str:
     """Names are the same only when their letters are."""
     return name

@@ -149,7 +149,7 @@ def leftovers_stay(rightly: Any, book: Any, tick: Any, attempt: Any) -> None:
     "Requests for columns are answered.",
     Fails("tests/tick/test_columns.py::test_a_column_that_is_asked_for_is_added_and_the_card_has_it"),
 )
-@breaks("bookkeeper.tick.grant_columns.Columns.run")
+@breaks("bookkeeper.tick.answer_column_requests.Columns.run")
 def requests_are_never_answered(rightly: Any, columns: Any, view: Any, now: datetime) -> Any:
     """Nobody looks into columns/."""
     return view

@@ -17,8 +17,8 @@ from bookkeeper.contract import column_requests
 from bookkeeper.contract.column_requests import ADD, COLUMNS, TRAY, WIDEN, ColumnRequest, encode, publish
 from bookkeeper.contract.txlog_folder import REASON, REJECTED
 from bookkeeper.errors import StorageUnavailable
-from bookkeeper.tick import check_columns
-from bookkeeper.tick import grant_columns as duty
+from bookkeeper.tick import answer_column_requests as duty
+from bookkeeper.tick import decide_columns
 from tests.retention.test_retention import LOOSE
 from tests.support.enumerated import crash_points, crashed, error_points, recorded
 from tests.support.faults import Faults
@@ -282,7 +282,7 @@ def test_requests_add_no_schemas_beyond_a_size_of_all_whichever_bookkeeper_grant
 ) -> None:
     """Each request comes alone, so each that is granted adds a whole schema; each bookkeeper has just started."""
     one = len(lake.table().schema().model_dump_json())
-    monkeypatch.setattr(check_columns, "MOST_SCHEMA_BYTES", 6 * one)
+    monkeypatch.setattr(decide_columns, "MOST_SCHEMA_BYTES", 6 * one)
     for number in range(8):
         ask(lake, (ADD, f"c{number}", "long"))
         run(lake)

@@ -17,7 +17,7 @@ from bookkeeper.contract.txlog import MOST_BYTES, MOST_ENTRIES
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.skim.expressions import MOST_COUNT
 from bookkeeper.ledger import merge
-from bookkeeper.ledger.commit import Commit
+from bookkeeper.ledger.commit_attempt import CommitAttempt
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.txlog_groups import TxlogGroup
 from tests.support.lake import Lake, Writes
@@ -208,9 +208,9 @@ def test_a_txlog_that_the_engine_fails_on_is_held_and_the_others_get_in(
 def count_appends(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[TxlogName]]:
     tried, right = [], Ledger.append
 
-    def append(self: Ledger, seen: Any, shares: Any, marks: Any, names: Sequence[TxlogName], *beside: Any) -> Any:
-        tried.append(names)
-        return right(self, seen, shares, marks, names, *beside)
+    def append(self: Ledger, seen: Any, txlogs: Any, *more: Any) -> Any:
+        tried.append([txlog.name for txlog in txlogs])
+        return right(self, seen, txlogs, *more)
 
     monkeypatch.setattr(Ledger, "append", append)
     return tried
@@ -237,7 +237,7 @@ def test_what_follows_a_txlog_that_the_engine_fails_on_waits(lake: Lake, monkeyp
 
 def test_a_failure_that_no_txlog_explains_is_the_ticks(lake: Lake, writer: Writes, monkeypatch: Any) -> None:
     writer.publish("a")
-    monkeypatch.setattr(Commit, "send", lambda *_: 1 / 0)
+    monkeypatch.setattr(CommitAttempt, "send", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         lake.tick()
     monkeypatch.undo()

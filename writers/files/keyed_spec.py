@@ -13,8 +13,8 @@ from bookkeeper.contract.card import Card
 from bookkeeper.errors import SchemaRefused
 from bookkeeper.format.bounds import Leaf, leaves
 from bookkeeper.format.parquet_writer import ParquetFile
+from writers.files.last_of_each_key import DELETE
 from writers.files.split_by_partition import Splitter
-from writers.files.versions import DELETE
 
 #: Bounds let readers skip delete files. Sixteen characters, as of data files, are too few for "customer/2026/...".
 _BOUNDS = {"default": "truncate(64)"}

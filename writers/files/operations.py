@@ -11,7 +11,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from bookkeeper.errors import SchemaRefused
 from bookkeeper.format.arrow_types import type_of_arrow
 from writers.files.keyed_spec import KeyedSpec
-from writers.files.versions import DELETE
+from writers.files.last_of_each_key import DELETE
 from writers.files.write_spec import WriteSpec
 from writers.values.cast import cast
 

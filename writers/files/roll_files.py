@@ -20,8 +20,8 @@ from bookkeeper.format.entries import DataFile
 from bookkeeper.format.open_file import Finished, OpenFile, sliced
 from bookkeeper.stores.locations import join, normal
 from bookkeeper.stores.store import Store
+from writers.files.last_of_each_key import INSERT
 from writers.files.split_by_partition import Part
-from writers.files.versions import INSERT
 from writers.files.write_spec import WriteSpec
 from writers.timing import AtOnce, Clock, Wait, retry
 from writers.values.cast import cast

@@ -21,9 +21,9 @@ from bookkeeper.contract.txlog import MOST_SPAN, StepFile
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.format.transforms import physical
 from writers.files.keyed_spec import KeyedSpec
+from writers.files.last_of_each_key import DELETE, INSERT, Versions, versions
 from writers.files.operations import Operations, changes, operations
 from writers.files.roll_files import DELETES, NamedFiles, StoredFiles, UnpublishedFiles
-from writers.files.versions import DELETE, INSERT, Versions, versions
 from writers.files.write_spec import WriteSpec
 from writers.timing import AtOnce, Clock, Wait
 

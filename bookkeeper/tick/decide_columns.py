@@ -37,7 +37,7 @@ class Plan:
     refused: dict[str, ColumnRefused] = field(default_factory=dict)
 
 
-def check_columns(
+def decide_columns(
     metadata: TableMetadata, requests: Mapping[str, ColumnRequest], settings: Table, may_add: int
 ) -> Plan:
     """

@@ -75,7 +75,7 @@ class NewSnapshot:
     may be committed.
     """
 
-    def __init__(self, commit: "Commit", sequence: int, manifests: Sequence[ListedManifest]) -> None:
+    def __init__(self, commit: "CommitAttempt", sequence: int, manifests: Sequence[ListedManifest]) -> None:
         self.view, self.writer, self.tag = commit.view, commit.writer, commit.stamp.tag
         self.sequence, self.manifests = sequence, manifests
         self.id: int = new_snapshot_id([new.id for new in commit.snapshots])
@@ -153,7 +153,7 @@ class NewSnapshot:
         return self.writer.write(self.unsent, f"{self.tag}-{name}.avro", header, records, self.id, self.sequence)
 
 
-class Commit:
+class CommitAttempt:
     """One attempt to commit on the head of `view`, whose manifests are `head`. Nothing is sent before `send`."""
 
     def __init__(

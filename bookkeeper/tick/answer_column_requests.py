@@ -25,8 +25,8 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.schema_commit import set_columns
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.card import card_of
-from bookkeeper.tick.check_columns import Plan, check_columns
-from bookkeeper.tick.due import Due
+from bookkeeper.tick.decide_columns import Plan, decide_columns
+from bookkeeper.tick.duty_timer import DutyTimer
 from bookkeeper.tick.result import ColumnsDone
 from bookkeeper.tick.turns import Turns, sweep_rejected
 
@@ -42,7 +42,7 @@ class Columns:
     def __init__(self, settings: Table, folder: Folder, ledger: Ledger) -> None:
         self.settings, self.folder, self.ledger, self.clock = settings, folder, ledger, ledger.clock
         self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "columns")
-        self.turns, self.sweep_due = Turns(self.log, "request for a column", "request", MOST_REQUESTS), Due()
+        self.turns, self.sweep_due = Turns(self.log, "request for a column", "request", MOST_REQUESTS), DutyTimer()
         #: whether a commit was sent by the present run
         self.sent = False
         #: what the present run did
@@ -86,7 +86,7 @@ class Columns:
         if not requests:
             return known
         view = self._load(known)
-        plan = check_columns(view.metadata, requests, self.settings, self._may_add(now))
+        plan = decide_columns(view.metadata, requests, self.settings, self._may_add(now))
         if plan.added or plan.widened:
             self.clock.check_ahead(now)
             self.clock.check_behind(view)

@@ -5,7 +5,7 @@ When a duty of the tick is due.
 from datetime import datetime, timedelta
 
 
-class Due:
+class DutyTimer:
     """Due at first, and then once in every `every`; a clock that was set back makes it due."""
 
     def __init__(self) -> None:
