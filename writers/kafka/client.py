@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import (  # type: ignore[import-untyped]
+from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
@@ -17,7 +17,7 @@ from confluent_kafka import (  # type: ignore[import-untyped]
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient  # type: ignore[import-untyped]
+from confluent_kafka.admin import AdminClient
 
 from bookkeeper.errors import ConfigInvalid, NotPossible, SourceUnavailable
 from writers.kafka.messages import Message
