@@ -87,6 +87,7 @@ LEFT_OUT = {
     ),
     "a consumer has one run at a time": ("ConsumerFenced",),
     "this machine's clock is the virtual one; only the storage's differs": ("ClockAhead",),
+    "no source is copied": ("SourceUnavailable",),
     "no command line is tried": ("ConfigInvalid", "ExtraMissing", "NotPossible"),
 }
 #: what the log says of recoveries and refusals

@@ -5,9 +5,9 @@ Where a partition begins of which nothing was read, as the command line says it.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from bookkeeper.errors import ConfigInvalid
+from bookkeeper.format.csv_json_types import instant
 
 EARLIEST, LATEST, TIME, GROUP, OFFSET = "earliest", "latest", "time", "group", "offset"
 _PARTITION = re.compile(r"(?P<topic>[^:=]+)(:(?P<number>[0-9]{1,10}))?=(?P<where>.+)")
@@ -32,15 +32,10 @@ def parsed(text: str) -> Start:
     if text.startswith("group:") and len(text) > len("group:"):
         return Start(GROUP, group=text.removeprefix("group:"))
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        raise ConfigInvalid(
-            f"--from {text}: earliest, latest, group:NAME or a time with its zone such as 2026-01-31T12:00:00Z is "
-            "expected"
-        )
-    return Start(TIME, millis=round(at.timestamp() * 1000))
+        return Start(TIME, millis=instant(text) // 1000)
+    except ValueError as exc:
+        known = "earliest, latest, group:NAME or a time with its zone such as 2026-01-31T12:00:00Z"
+        raise ConfigInvalid(f"--from {text}: {known} is expected") from exc
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """`bookkeeper run` as a process: what it answers beside a frozen table, and when tables come and go."""
 
 import json
+import subprocess
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -8,6 +9,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.serve.test_serve import Served, served  # noqa: F401
+from tests.support.configured import program
 from tests.support.watched import samples
 
 
@@ -50,12 +52,9 @@ def test_a_port_that_is_taken_ends_it_with_what_to_do(served: Served) -> None:  
     served.start()
     url = served.until(action="serve")["url"]
     taken = url.removeprefix("http://").rstrip("/")
-    first = served.process
     served.config.write_text(served.config.read_text().replace("127.0.0.1:0", taken))
-    served.start()
-    second, served.process = served.process, first
-    assert second is not None
-    _, said = second.communicate(timeout=60)
+    second = served.crew.start("second", program("bookkeeper", served.config), stderr=subprocess.PIPE)
+    said = second.communicate(timeout=60)[1].decode()
     assert second.returncode == 1
     assert f"cannot listen on {taken}: Address already in use" in said and "--listen" in said
 
