@@ -16,6 +16,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from bookkeeper.contract import txlog
 from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.offsets import slot_name
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import NotPossible, SchemaRefused
 from bookkeeper.leases.lease import NoLease
@@ -23,7 +24,8 @@ from tests.kafka.topics import Copy, Topics, queue
 from tests.support.keyed_rows import state
 from writers import Writer
 from writers.kafka import source
-from writers.kafka.places import Partition
+from writers.kafka.client import Cluster
+from writers.kafka.places import Partition, Place
 from writers.loader.formats import Format
 from writers.timing import pause
 
@@ -141,6 +143,35 @@ def test_retention_that_passes_a_stopped_copy_is_told_with_what_is_lost(topics: 
     copy.run(go_on=["kept:0=earliest"])
 
     assert copy.rows() == numbers("kept", [*range(10), *range(17, 30)])
+
+
+@pytest.mark.parametrize("length", [12, 40])
+def test_a_log_that_was_cut_stops_its_partition_also_where_it_has_grown_again(
+    topics: Topics, tmp_path: Path, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("writers.publish.slot.ALONE", timedelta(0))
+    name = f"cut-{length}"
+    topics.make(name)
+    topics.numbers(name, 0, 10)
+    copy = Copy(topics, queue(tmp_path), name)
+    copy.run(slots=1)
+    before = copy.rows()
+    _reads_up_to(copy, name, offset=20, epoch=7)
+    topics.numbers(name, 10, length)
+
+    with pytest.raises(NotPossible, match=rf"(cut below 20|offsets went back).*--go-on {name}:0=latest"):
+        copy.run(slots=1)
+    assert copy.rows() == before
+    copy.run(slots=1, go_on=[f"{name}:0=10"])
+
+    assert copy.rows() == numbers(name, range(length))
+
+
+def _reads_up_to(copy: Copy, name: str, offset: int, epoch: int) -> None:
+    """What a run leaves that has read up to here, by the word of a leader that the log knows nothing of any more."""
+    (topic,) = Cluster(copy.topics.brokers, {}, "look").topics([name]).values()
+    with Writer.open(copy.folder, slot_name(copy.name, 0)) as writer:
+        writer.publish(offsets={topic.channel(0): Place(offset, epoch, 1).text(name)})
 
 
 def test_a_partition_that_stopped_leaves_the_others_of_its_slot_going(topics: Topics, tmp_path: Path) -> None:

@@ -165,6 +165,10 @@ class SlotConsumer:
         ]
         with _asked():
             self._consumer.incremental_assign(given)
+            # Only after a seek librdkafka asks the leader whether the log still has that epoch at that offset.
+            for item in given:
+                if item.leader_epoch is not None:
+                    self._consumer.seek(item)
 
     def unassign(self, partition: Partition) -> None:
         """Reads this partition no further; messages of it that were read already may still come."""
