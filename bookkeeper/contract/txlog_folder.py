@@ -134,11 +134,15 @@ class Folder:
         return sorted(found), misnamed
 
     def read(
-        self, names: Sequence[TxlogName], sizes: Mapping[TxlogName, int] | None = None, most: int = MOST_TXLOG_BYTES
+        self,
+        names: Sequence[TxlogName],
+        sizes: Mapping[TxlogName, int] | None = None,
+        most: int = MOST_TXLOG_BYTES,
+        place: str = PENDING,
     ) -> dict[TxlogName, bytes | Missing | Unfit | StorageUnavailable]:
-        """The bytes of each pending txlog, at most `most` and no more than `sizes` say, or what went wrong with it."""
+        """The bytes of each txlog, at most `most` and no more than `sizes` say, or what went wrong with it."""
         most, sizes = min(most, MOST_TXLOG_BYTES), sizes or {}
-        keys = {name: f"{PENDING}{name}" for name in names}
+        keys = {name: f"{place}{name}" for name in names}
         read = self.store.read_many(
             [*keys.values()], {key: min(sizes.get(name, most), most) for name, key in keys.items()}
         )

@@ -390,6 +390,56 @@ def test_a_partition_whose_rows_are_rejected_is_left_alone_and_the_others_go_on(
     assert copy.rows() == numbers("poison", range(9), range(9), range(9))
 
 
+def test_runs_until_the_end_find_what_was_rejected_behind_the_one_before(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.make("nightly", 3)
+    table = queue(tmp_path)
+    copy = Copy(topics, table, "nightly")
+    for number in range(3):
+        topics.numbers("nightly", 0, 5, number)
+
+    def night() -> None:
+        raised, over = list[BaseException](), Event()
+
+        def act() -> None:
+            try:
+                copy.run(slots=1)
+            except BaseException as exc:  # noqa: BLE001 - raised below
+                raised.append(exc)
+            over.set()
+
+        thread = Thread(target=act)
+        thread.start()
+        until(lambda: [table.tick(), over.is_set()][-1])
+        thread.join()
+        if raised:
+            raise raised[0]
+
+    _lose_files_of(monkeypatch, "/1")
+    copy.run(slots=1)
+    assert copy.rows() == []
+    for number in range(3):
+        topics.numbers("nightly", 5, 9, number)
+    with pytest.raises(NotPossible, match="1 partitions have stopped; nightly/1: its rows are rejected"):
+        night()
+    assert copy.rows() == numbers("nightly", range(9), [], range(9))
+    monkeypatch.undo()
+    night()
+
+    assert copy.rows() == numbers("nightly", *[range(9)] * 3)
+
+
+def test_a_slot_of_more_partitions_than_a_txlog_takes_is_refused(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("writers.kafka.slot_loop.MOST_IN_TXLOG", 2)
+    topics.make("broad", 3)
+
+    with pytest.raises(NotPossible, match="copy-00 has 3 partitions, and a txlog has offsets of at most 2"):
+        Copy(topics, queue(tmp_path), "broad").run(slots=1)
+
+
 def _lose_files_of(monkeypatch: pytest.MonkeyPatch, channel: str) -> None:
     """What a bookkeeper rejects: the data files of txlogs that name a channel are gone before they are published."""
     rightly = Folder.publish

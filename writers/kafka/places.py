@@ -69,6 +69,13 @@ def next_of(text: str) -> int:
     return int(text.partition(".")[0])
 
 
+def end_of(text: str) -> int:
+    """
+    As `next_of`, and 0 for what is no place.
+    """
+    return next_of(text) if _PLACE.fullmatch(text) else 0
+
+
 def tag(topic: str) -> str:
     """
     Eight characters that stand for the name of a topic: 48 bits of its SHA-256.

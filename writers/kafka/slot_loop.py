@@ -12,13 +12,14 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 
-from bookkeeper.contract.offsets import slot_name
+from bookkeeper.contract.offsets import MOST_IN_TXLOG, slot_name
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import (
     Backpressure,
     BookkeeperError,
     Fenced,
     Halt,
+    NotPossible,
     Retry,
     SchemaRefused,
     StorageUnavailable,
@@ -26,11 +27,11 @@ from bookkeeper.errors import (
 )
 from bookkeeper.leases.lease import Lease
 from writers.kafka.client import SlotConsumer
-from writers.kafka.places import Chains, Partition, Place, Topic
+from writers.kafka.places import Chains, Partition, Place, Topic, end_of
 from writers.kafka.run import Cursor, Handling, Run, TopicChanged
 from writers.kafka.source import Shared
 from writers.kafka.start import EARLIEST, GROUP, Start, chosen
-from writers.publish.suspects import Suspects
+from writers.publish.suspects import Suspects, rejected_offsets
 from writers.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ class SlotLoop:
         self._shared, self._slot = shared, slot
         self._name = slot_name(shared.wanted.name, slot)
         self._suspects = Suspects(shared.clock)
+        #: with `until_end`: whether txlogs that earlier processes left rejected were looked at, and the channels that
+        #: this process has read to their ends
+        self._looked, self._read_to_end = False, set[str]()
 
     def __call__(self) -> None:
         """Returns when a stop is requested or, with `until_end`, all is read."""
@@ -87,7 +91,8 @@ class SlotLoop:
         shared = self._shared
         topics = shared.topics(fresh=True)
         own = {topics[item.topic].channel(item.number): item for item in shared.partitions(self._slot, topics)}
-        if own.keys() <= self._suspects.resting().keys():
+        self._check_count(own)
+        if own.keys() <= self._suspects.resting().keys() | self._read_to_end:
             return not own or self._stop_resting(own)
         folder = shared.open_folder()
         with shared.open_writer(folder, self._name) as writer:
@@ -95,11 +100,12 @@ class SlotLoop:
                 writer.figures.continues(before)
             shared.figures[self._name] = writer.figures
             shared.show(self._name)
-            group = self._suspects.groups(sorted(own), writer.committed_offsets())[-1]
+            group = self._group(folder, writer, own)
             opened = self._open(folder, writer, topics, {own[channel] for channel in group})
             try:
                 return self._read(opened, own, group, lease)
             except Fenced as exc:
+                self._read_to_end.clear()
                 self._suspects.fenced(exc)
                 self._report_resting(own, exc)
                 raise
@@ -108,6 +114,26 @@ class SlotLoop:
                 return False
             finally:
                 opened.close()
+
+    def _check_count(self, own: Mapping[str, Partition]) -> None:
+        if len(own) > MOST_IN_TXLOG:
+            what = f"{self._name} has {len(own)} partitions, and a txlog has offsets of at most {MOST_IN_TXLOG}"
+            raise NotPossible(what, hint="Give a greater --slots; where the copy has begun: `bookkeeper rehash` first.")
+
+    def _group(self, folder: Folder, writer: Writer, own: Mapping[str, Partition]) -> list[str]:
+        """
+        The channels of the next run: one that is published alone; with `until_end` first those that are published
+        together, for of the others each waits for its commit.
+        """
+        if not self._shared.wanted.until_end:
+            return self._suspects.groups(sorted(own), writer.committed_offsets())[-1]
+        if not self._looked:
+            for channel, offsets in rejected_offsets(folder, writer.card, self._name).items():
+                if max(map(end_of, offsets)) > end_of(writer.offsets.get(channel, "")):
+                    self._suspects.add([channel])
+            self._looked = True
+        left = sorted(own.keys() - self._read_to_end)
+        return self._suspects.groups(left, writer.committed_offsets())[0]
 
     def _read(self, run: Run, own: Mapping[str, Partition], group: Sequence[str], lease: Lease) -> bool:
         shared, resting = self._shared, self._suspects.resting().keys()
@@ -120,10 +146,12 @@ class SlotLoop:
             run.step(STEP_SECONDS, eager=is_alone or shared.wanted.until_end)
             if is_alone and run.proven:
                 self._suspects.clear(group[0])
+                self._read_to_end.update(group if shared.wanted.until_end and run.ended else ())
                 return False
             if shared.wanted.until_end and not is_alone and run.ended:
                 run.finish()
-                return self._stop_resting(own)
+                self._read_to_end.update(group)
+                return False
             more = shared.partitions(self._slot, shared.topics()) - {*own.values()}
             if not run.cursors or more or resting - self._suspects.resting().keys():
                 run.finish()

@@ -16,7 +16,7 @@ from bookkeeper.contract.card import Card
 from bookkeeper.contract.names import TxlogName, started_ms, year_of
 from bookkeeper.contract.offsets import Offsets
 from bookkeeper.contract.txlog import Txlog
-from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.contract.txlog_folder import PENDING, Folder
 from bookkeeper.errors import (
     AlreadyExists,
     BookkeeperError,
@@ -152,10 +152,12 @@ def _behind(name: TxlogName) -> int:
     return at
 
 
-def with_positions(folder: Folder, card: Card, sizes: Mapping[TxlogName, int]) -> list[Txlog]:
-    """Those of these pending txlogs, with their sizes, that have a position and can be read."""
+def with_positions(
+    folder: Folder, card: Card, sizes: Mapping[TxlogName, int], place: str = PENDING
+) -> list[Txlog]:
+    """Those of these txlogs, with their sizes, that have a position and can be read; raises StorageUnavailable."""
     decoded = []
-    for name, data in folder.read([*sizes], sizes).items():
+    for name, data in folder.read([*sizes], sizes, place=place).items():
         if isinstance(data, Missing):
             continue
         if isinstance(data, StorageUnavailable):
@@ -165,5 +167,5 @@ def with_positions(folder: Folder, card: Card, sizes: Mapping[TxlogName, int]) -
                 raise data
             decoded.append(txlog.decode(name, data, MOST_TXLOG_BYTES))
         except BookkeeperError as exc:
-            log.warning("pending txlog not readable", extra={"action": "skip", "txlog": str(name), "cause": str(exc)})
+            log.warning("txlog not readable", extra={"action": "skip", "txlog": str(name), "cause": str(exc)})
     return [item for item in decoded if item.table_uuid == card.table_uuid and item.position is not None]

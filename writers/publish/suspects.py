@@ -2,19 +2,25 @@
 Which channels of a slot are published together: after a txlog of some was rejected, each of these alone, so that the
 one with the bad rows stops and the others go on.
 
-A process that ends forgets it: the next one publishes all together, and learns it by the next reject.
+A process that ends forgets it: the next one publishes all together, and learns it by the next reject; or, where it
+ends before a reject can be seen, by `rejected_offsets`.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from bookkeeper.contract.card import Card
 from bookkeeper.contract.offsets import MOST_IN_TXLOG, Offsets
+from bookkeeper.contract.txlog_folder import REJECTED, Folder
 from bookkeeper.errors import Fenced
+from writers.publish.publisher import with_positions
 from writers.timing import Clock, utc_now
 
 #: how long a channel rests after its own txlog was rejected: at first, and at most
 REST, MOST_REST = timedelta(minutes=1), timedelta(hours=1)
+#: so many rejected txlogs of a writer are read, the newest
+_MOST_REJECTED = 100
 #: what says nothing about a channel: another run got there first
 _OF_RUNS = ("", "PositionTaken", "OutOfOrder")
 
@@ -94,3 +100,18 @@ class Suspects:
             del self._known[channel]
             return False
         return True
+
+
+def rejected_offsets(folder: Folder, card: Card, writer: str) -> dict[str, set[str]]:
+    """
+    By channel the offsets in rejected txlogs of this writer, but not in those that another run got ahead of; raises
+    StorageUnavailable.
+    """
+    listed = sorted((item.modified, item.name, item.size) for item in folder.rejected() if item.name.writer == writer)
+    sizes = {name: size for _, name, size in listed[-_MOST_REJECTED:]}
+    found = dict[str, set[str]]()
+    for item in with_positions(folder, card, sizes, REJECTED):
+        if folder.reason(item.name).get("error", "") not in _OF_RUNS:
+            for channel, offset in item.offsets.items():
+                found.setdefault(channel, set()).add(offset)
+    return found
