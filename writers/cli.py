@@ -234,7 +234,16 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File of librdkafka's settings, key=value, for TLS and SASL.",
 )
-@click.option("--max-bad", type=click.IntRange(0), default=0, show_default=True, help="Pass over so many bad messages.")
+@click.option(
+    "--dead-letters",
+    metavar="URL",
+    help="Txlog folder of the table for messages that are no rows; default: of TABLE__rejected, if there is one.",
+)
+@click.option(
+    "--max-bad",
+    type=click.IntRange(0),
+    help="Pass over so many bad messages; default: none, or all where they become dead letters.",
+)
 @click.option("--memory", type=SIZE, default="128MiB", show_default=True, help="For messages that are read ahead.")
 @click.option("--until-end", is_flag=True, help="End once all partitions were read to their ends.")
 def kafka(name: str, quiet: bool, **more: Any) -> None:
@@ -245,8 +254,9 @@ def kafka(name: str, quiet: bool, **more: Any) -> None:
     3/3 divide the work; one that is away is stood in for. On a keyed table each message is an upsert; --format
     debezium brings deletes too.
 
-    A message that is no row stops its partition, or is passed over with --max-bad. A topic that was made anew, and
-    offsets that are expired or went back, stop it too, with the option that goes on.
+    A message that is no row stops its partition, or is passed over with --max-bad. Where the table has `dead-letters =
+    true`, or with --dead-letters, it is put into TABLE__rejected. A topic that was made anew, and offsets that are
+    expired or went back, stop it too, with the option that goes on.
 
     \b
     Examples:
@@ -255,7 +265,7 @@ def kafka(name: str, quiet: bool, **more: Any) -> None:
     """
     from bookkeeper.console.web import serve_metrics
     from bookkeeper.stores.open import stores_with
-    from writers.commands import folder_url, storage_options
+    from writers.commands import folder_url, letters_url, storage_options
     from writers.kafka.command import run_kafka
 
     stop = _begin(more)
@@ -266,7 +276,8 @@ def kafka(name: str, quiet: bool, **more: Any) -> None:
         if more["listen"]:
             serve_metrics(more["listen"], text, more["allowed_hosts"])
 
-    run_kafka(folder, stores, name, more, stop, _progress("kafka", quiet, _json_logs(more)), serve, _now)
+    letters = letters_url(more["dead_letters"], more["folder"], more["config"], more["table"], os.environ)
+    run_kafka((folder, letters), stores, name, more, stop, _progress("kafka", quiet, _json_logs(more)), serve, _now)
 
 
 @main.command(short_help="How far a writer has read its source.")

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from bookkeeper.config.dead_letters import letters_of
 from bookkeeper.console.options import load_settings, pick_table
 from bookkeeper.console.output import say
 from bookkeeper.console.progress import Progress
@@ -46,6 +47,20 @@ def folder_url(folder: str | None, config: str | None, table: str | None, enviro
             hint="Give --folder URL as `bookkeeper init` prints it, or set `folder` in the configuration.",
         )
     return str(section.folder) if section.location is None else configured_url(section, section.location)
+
+
+def letters_url(
+    letters: str | None, folder: str | None, config: str | None, table: str | None, environ: Mapping[str, str]
+) -> str | None:
+    """
+    The txlog folder of the table's dead letters, if the options name one; raises ConfigInvalid.
+    """
+    if letters is not None:
+        return absolute(letters)
+    if folder is not None:
+        return None
+    section = pick_table(load_settings(config, environ), table)
+    return folder_url(None, config, letters_of(section).name, environ) if section.dead_letters else None
 
 
 def storage_options(folder: str | None, config: str | None, environ: Mapping[str, str]) -> Mapping[str, str]:

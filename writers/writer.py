@@ -173,6 +173,11 @@ class Writer:
         self._monitor.look()
 
     @property
+    def all_committed(self) -> bool:
+        """Whether the last `look` found each txlog of this run that has a position or offsets in the table."""
+        return self._monitor.all_committed
+
+    @property
     def former_names(self) -> Mapping[str, int]:
         """Names that columns had while this run was going on, with their field ids: rows may still use them."""
         return self._spec.former
@@ -326,19 +331,22 @@ class Writer:
         return self._columns.refused
 
     @one_at_a_time
-    def publish(self, position: bytes | None = None, offsets: Offsets | None = None) -> TxlogName | None:
+    def publish(
+        self, position: bytes | None = None, offsets: Offsets | None = None, alone: bool = False
+    ) -> TxlogName | None:
         """
         Publish everything written since the last publish in one txlog; None when there was nothing (a position
         then stays where it is). When it returns, the rows are durable and will be in the table exactly once.
 
         `offsets` are what channels have reached with the rows, or over nothing (skipped, aborted). Without any rows
-        they wait for some, at most an hour: then a txlog says them alone.
+        they wait for some, at most an hour: then a txlog says them `alone`. That costs a commit; once it is in the
+        table, nothing that an earlier run publishes gets in.
 
         Raises Backpressure, StorageUnavailable and WrongFolder (the folder is gone: call it again once it is back),
         Fenced and UnknownOutcome (start a new run).
         """
         self._check()
-        if not self._slot.starts_publish(offsets, position, self._files.rows()):
+        if not self._slot.starts_publish(offsets, position, self._files.rows(), alone):
             return None
         given = self._state.position if position is None else position
         card = self._prepare_publish()

@@ -12,6 +12,7 @@ import click
 
 from bookkeeper.cli.columns import Plan, load_words, plan_columns, review, say_inferred
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
+from bookkeeper.config.dead_letters import letters_of
 from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.console import completing
 from bookkeeper.console.errors import Command, exit_code, say_error
@@ -104,7 +105,10 @@ def init(
     ]
     wanted = None if not partitions else () if partitions == ("none",) else partitions
     reads = (more["nulls"], more["delimiter"], more["preset"] == "debezium")
-    plans = [plan_columns(table, schema, like, *reads) for table in chosen]
+    letters = {letters_of(table).name for table in settings.tables.values() if table.dead_letters}
+    plans = [plan_columns(table, schema, like, *reads) for table in chosen if table.name not in letters]
+    added = {letters_of(table).name for table in chosen if table.dead_letters} | {table.name for table in chosen}
+    plans += [plan_columns(settings.tables[name], None, None) for name in sorted(letters & added)]
     if more["dry_run"] or more["write_schema"]:
         review(plans, wanted, more["write_schema"], as_json)
         return
@@ -115,7 +119,8 @@ def init(
     rows = []
     for plan in plans:
         table = plan.table
-        made = make(catalog, plan, schema or like, wanted)
+        of_letters = table.name in letters
+        made = make(catalog, plan, None if of_letters else schema or like, None if of_letters else wanted)
         if plan.inferred is not None and like and "table" in made.made:
             command = shlex.join(load_words(plan, like, made.folder, config))
             say(f"{table.name}: load it: {command}")

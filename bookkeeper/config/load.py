@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bookkeeper.config.dead_letters import letters_of, with_letters
 from bookkeeper.config.settings import Catalog, Compaction, Daemon, Evolve, Fold, Reaper, Retention, Settings, Table
 from bookkeeper.config.units import duration, format_duration, size
 from bookkeeper.errors import ConfigInvalid, PathRefused
@@ -79,7 +80,7 @@ def parse(text: str, environ: Mapping[str, str], source: str = "text") -> Settin
         storage=properties,
         bookkeeper=daemon,
         reaper=reaper,
-        tables={name: _table(name, value, reaper) for name, value in tables.items()},
+        tables=_tables(tables, reaper),
         source=source,
     )
 
@@ -113,7 +114,14 @@ def _plain(value: Any, where: str) -> str:
     raise ConfigInvalid(f"{where} = {shown}: a string, number or boolean is allowed (write 's3.endpoint' in quotes)")
 
 
-def _table(name: str, value: Any, reaper: Reaper) -> Table:
+def _tables(given: Mapping[str, Any], reaper: Reaper) -> Mapping[str, Table]:
+    found = {name: _table(name, value, reaper) for name, value in given.items()}
+    letters = [letters_of(table) for table in found.values() if table.dead_letters]
+    again = {item.name: _table(item.name, given[item.name], reaper, item) for item in letters if item.name in given}
+    return with_letters(found | again)
+
+
+def _table(name: str, value: Any, reaper: Reaper, base: Table | None = None) -> Table:
     where = f"tables.{name}"
     data = dict(_mapping(value, where))
     nested: dict[str, Any] = {
@@ -123,7 +131,7 @@ def _table(name: str, value: Any, reaper: Reaper) -> Table:
         "evolve": _section(Evolve, data.pop("evolve", {}), f"{where}.evolve"),
         "fold": _section(Fold, data.pop("fold", {}), f"{where}.fold"),
     }
-    table = _section(Table, data, where, hidden=("name", *nested))
+    table = _section(Table, data, where, hidden=("name", *nested), base=base)
     identifier = table.identifier or f"default.{name}"
     if not re.fullmatch(r"[^.\s]+(\.[^.\s]+)+", identifier):
         raise ConfigInvalid(f"{where}.identifier = {identifier!r}: namespace.table is allowed")

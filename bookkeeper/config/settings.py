@@ -276,6 +276,10 @@ class Table:
     order_column: str | None = option(
         None, "column (long) of a keyed table, filled by writers, that orders the versions of a key in a stream"
     )
+    dead_letters: bool = option(
+        False,
+        "add the table NAME__rejected for messages that are no rows: `writer kafka` puts them there and goes on",
+    )
     consumers: tuple[Mapping[str, Any], ...] = option(
         [], "queries in Spark that read the table: {name, checkpoint, source, available-now}"
     )

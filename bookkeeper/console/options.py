@@ -127,11 +127,12 @@ def pick_table(settings: Any, name: str | None) -> Any:
     """
     The Table section that --table names, or the only one; raises ConfigInvalid.
     """
+    from bookkeeper.config.dead_letters import only
     from bookkeeper.errors import ConfigInvalid
 
     known = ", ".join(sorted(settings.tables)) or "none"
-    if name is None and len(settings.tables) == 1:
-        return next(iter(settings.tables.values()))
+    if name is None and (single := only(settings.tables)) is not None:
+        return single
     if name is None:
         raise ConfigInvalid(f"{settings.source} has the tables {known}", hint="Say which of them.")
     if name not in settings.tables:

@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.config.dead_letters import only
 from bookkeeper.config.load import load
 from bookkeeper.config.settings import Settings
 from bookkeeper.config.settings import Table as TableSettings
@@ -137,8 +138,8 @@ def checked_time(start: datetime, now: datetime) -> datetime:
 
 
 def _picked(settings: Settings, name: str | None) -> TableSettings:
-    if name is None and len(settings.tables) == 1:
-        return next(iter(settings.tables.values()))
+    if name is None and (single := only(settings.tables)) is not None:
+        return single
     if name is None or name not in settings.tables:
         known = ", ".join(sorted(settings.tables)) or "none"
         raise ConfigInvalid(f"{settings.source} has the tables {known}; {name} is not one of them")

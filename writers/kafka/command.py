@@ -82,7 +82,7 @@ def _filled(text: str) -> tuple[str, str]:
 
 
 def run_kafka(
-    folder: str,
+    folders: tuple[str, str | None],
     stores: Callable[[str], Store],
     name: str,
     options: Mapping[str, Any],
@@ -92,22 +92,27 @@ def run_kafka(
     clock: Clock,
 ) -> None:
     """
-    Reads topics into the table until a stop is requested or, with `until_end`, all is read. `serve` is given what
-    makes the text of the metrics. Raises NotPossible where partitions have stopped and nothing else is left.
+    Reads topics into the table until a stop is requested or, with `until_end`, all is read. `folders` are the txlog
+    folders of the table and of its dead letters. `serve` is given what makes the text of the metrics. Raises
+    NotPossible where partitions have stopped and nothing else is left.
     """
     _save_memory()
     wanted = wanted_of(name, options)
     cluster = Cluster(options["brokers"], properties_in(options["client"]), options["group"] or name)
+    folder, letters = folders
+
+    def opened(where: Folder, slot: str) -> Writer:
+        return Writer.open(where, slot, clock=clock, wait=stop.wait, patience=options["patience"], stores=stores)
+
     shared = Shared(
         wanted,
         cluster,
         lambda: Folder(stores(folder)),
-        lambda where, slot: Writer.open(
-            where, slot, clock=clock, wait=stop.wait, patience=options["patience"], stores=stores
-        ),
+        opened,
         clock,
         stop.wait,
         stop.asked,
+        None if letters is None else lambda slot: opened(Folder(stores(letters)), slot),
     )
     serve(lambda: metrics(shared))
     began = clock()

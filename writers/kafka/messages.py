@@ -187,12 +187,25 @@ def _check_filled(schema: Schema, keys: Sequence[str], filled: Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A message that is no row; `skipped`: it was passed over, else its partition stops before it."""
+    """
+    A message that is no row; `skipped`: it was passed over, else its partition stops before it. `final`: it may never
+    be passed over.
+    """
 
-    partition: Partition
-    offset: int
+    message: Message
     reason: str
     skipped: bool
+    final: bool = False
+
+    @property
+    def partition(self) -> Partition:
+        """The partition that it comes from."""
+        return partition_of(self.message)
+
+    @property
+    def offset(self) -> int:
+        """Its offset there."""
+        return int(self.message.offset())
 
 
 @dataclass
@@ -250,8 +263,9 @@ def _one_by_one(reader: MessageReader, messages: list[Message], result: Converte
             if isinstance(exc, UnknownColumn) and not is_newest:
                 raise Outdated(str(exc)) from exc
             # What follows a change that cannot be applied may need it: it is never passed over.
-            skipped = isinstance(exc, BadLine) and sum(bad.skipped for bad in result.bad) < skips
-            result.bad.append(Bad(partition, message.offset(), str(exc), skipped))
+            final = not isinstance(exc, BadLine)
+            skipped = not final and sum(bad.skipped for bad in result.bad) < skips
+            result.bad.append(Bad(message, str(exc), skipped, final))
             if not skipped:
                 result.stopped[partition] = message.offset()
             continue

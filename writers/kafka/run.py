@@ -7,15 +7,17 @@ only after the topics were looked at once more: what was read between two looks 
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import Backpressure, BookkeeperError, SourceUnavailable, StorageUnavailable
 from writers.kafka.client import OFFSET_LOST, PARTITION_EOF, Cluster, SlotConsumer
-from writers.kafka.messages import Converted, Message, MessageReader, Outdated, converted
+from writers.kafka.letters import Letters
+from writers.kafka.messages import Bad, Converted, Message, MessageReader, Outdated, converted, partition_of
 from writers.kafka.places import Partition, Place, Topic, next_of
 from writers.kafka.start import Start
 from writers.loader.change_lines import split_deleted
@@ -27,10 +29,32 @@ log = logging.getLogger(__name__)
 #: how often a slot looks what is committed, tells Kafka, and measures lag
 LOOK_EVERY = timedelta(seconds=5)
 _CARD_EVERY = timedelta(seconds=1)
+#: how long a run that ends waits for its letters to be committed
+_FINISH, _FINISH_PAUSE = timedelta(seconds=30), 0.2
 #: what the client and Python need for a message, beside what is in it
 _MESSAGE_BYTES = 500
 #: messages of a batch: at most, and of the first one, whose messages may have any size
 MOST_MESSAGES, FIRST_MESSAGES = 10_000, 500
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Messages in their order, the last one of each partition, and events in place of messages."""
+
+    messages: list[Message]
+    last: dict[tuple[str, int], Message]
+    events: list[Message]
+
+
+def _sorted(batch: Sequence[Message]) -> _Batch:
+    messages, events, last = [], [], dict[tuple[str, int], Message]()
+    for message in batch:
+        if message.error() is None:
+            messages.append(message)
+            last[message.topic(), message.partition()] = message
+        else:
+            events.append(message)
+    return _Batch(messages, last, events)
 
 
 class TopicChanged(BookkeeperError):
@@ -93,10 +117,17 @@ class Run:
         cursors: Sequence[Cursor],
         fresh: Sequence[Cursor],
         handling: Handling,
+        letters: Letters | None,
         clock: Clock,
         wait: Wait,
     ) -> None:
-        """`fresh`: those of the cursors that begin with this run; the first txlog says where they began."""
+        """
+        `fresh`: those of the cursors that begin with this run; the first txlog says where they began. Without `letters`
+        bad messages are passed over, or stop their partition.
+        """
+        self._letters = letters
+        #: a batch with bad messages that waits for a txlog of this run to be committed
+        self._kept: _Batch | None = None
         self._cluster, self._consumer, self._writer = cluster, consumer, writer
         self._handling, self._clock, self._wait = handling, clock, wait
         self.cursors = {cursor.partition: cursor for cursor in cursors}
@@ -109,6 +140,8 @@ class Run:
         self._looked_at = clock()
         #: whether all that this run has published is committed
         self._settled, self._count = True, 0
+        #: whether a txlog of this run is known to be committed
+        self._fenced = False
         consumer.assign({item.partition: (item.place.next, item.place.epoch) for item in cursors})
 
     @property
@@ -129,19 +162,27 @@ class Run:
         """
         Takes what there is within so many seconds; publishes when it is time, or, `eager`, at the end of partitions.
         """
-        if self._waits:
+        if self._waits or self._kept is not None:
             self._wait(seconds)
         else:
-            self._take(self._consumer.consume(self._most, seconds))
-        full = self._handling.full(self._bytes)
+            self._take(_sorted(self._consumer.consume(self._most, seconds)))
+        if self._kept is not None and self._fences():
+            kept, self._kept = self._kept, None
+            self._take(kept)
+        full = self._handling.full(self._bytes) or (self._letters is not None and self._letters.full)
         if full or self._waits or self._writer.due() or (eager and self.ended) or not self._writer.unpublished_rows:
             self._publish()
         self._look()
 
     def finish(self) -> None:
-        """Publishes what is left; raises also Backpressure, StorageUnavailable, SourceUnavailable."""
-        if self._writer.unpublished_rows:
-            self._send()
+        """
+        Publishes what is left, but where its letters are not committed within half a minute: it is then read again.
+        Raises also Backpressure, StorageUnavailable, SourceUnavailable.
+        """
+        over = self._clock() + _FINISH
+        while self._has_more() and not self._send(ends=True):
+            if self._wait(_FINISH_PAUSE) or self._clock() >= over:
+                return
         self._looked_at -= LOOK_EVERY
         self._look()
 
@@ -151,26 +192,25 @@ class Run:
         self._writer.close()
         self._consumer.close()
 
-    def _take(self, batch: list[Message]) -> None:
-        messages, events, last = [], [], dict[tuple[str, int], Message]()
-        for message in batch:
-            if message.error() is None:
-                messages.append(message)
-                last[message.topic(), message.partition()] = message
-            else:
-                events.append(message)
+    def _take(self, batch: "_Batch") -> None:
+        messages, last = batch.messages, batch.last
         if not last.keys() <= self.cursors.keys():  # of a partition that was stopped: it was read ahead
             last = {key: message for key, message in last.items() if key in self.cursors}
             messages = [message for message in messages if (message.topic(), message.partition()) in last]
-        if messages:
-            self._write(messages, last)
-        for event in events:
+        if messages and not self._write(messages, last):
+            self._kept = batch  # with its events: they say that partitions were read behind these messages
+            return
+        for event in batch.events:
             self._note(event)
 
-    def _write(self, messages: list[Message], last: dict[tuple[str, int], Message]) -> None:
+    def _write(self, messages: list[Message], last: dict[tuple[str, int], Message]) -> bool:
+        """False where there are messages to put aside and no txlog of this run is committed: nothing is taken then."""
         size = sum(map(len, messages)) / len(messages) + _MESSAGE_BYTES
         self._most = max(1, min(MOST_MESSAGES, round(self._handling.batch_bytes / size)))
-        result = self._converted(messages)
+        judged, rest = self._judged(messages)
+        result = self._converted(rest) if rest else Converted()
+        if self._letters is not None and (judged or any(not bad.final for bad in result.bad)) and not self._fences():
+            return False
         for key, message in last.items():
             cursor = self.cursors[Partition(*key)]
             stopped = result.stopped.get(cursor.partition)
@@ -184,7 +224,50 @@ class Run:
             else:
                 (self._writer.upsert if self._writer.keys else self._writer.write)(rows, offsets=self._moved)
             self._moved, self._bytes = {}, self._bytes + rows.nbytes
+        self._put_aside([*judged, *result.bad], result.stopped)
         self._tell_bad(result)
+        return True
+
+    def _judged(self, messages: list[Message]) -> tuple[list[Bad], list[Message]]:
+        """Those that an earlier run, or this one, has put aside, and the others."""
+        if self._letters is None:
+            return [], messages
+        judged, rest = list[Bad](), list[Message]()
+        for message in messages:
+            cursor = self.cursors[partition_of(message)]
+            if self._letters.judged(cursor.channel, message.offset()):
+                judged.append(Bad(message, self._reason(message), skipped=True))
+            else:
+                rest.append(message)
+        return judged, rest
+
+    def _reason(self, message: Message) -> str:
+        found = converted(self._reader, [message], skips=1, is_newest=True).bad
+        return found[0].reason if found else "it was no row for an earlier run, which has put it aside"
+
+    def _put_aside(self, bad: list[Bad], stopped: Mapping[Partition, int]) -> None:
+        if self._letters is None:
+            return
+        for item in bad:
+            if item.skipped and item.offset < stopped.get(item.partition, item.offset + 1):
+                self._bytes += self._letters.add(self.cursors[item.partition].channel, item.message, item.reason)
+
+    def _fences(self) -> bool:
+        """
+        Whether a txlog of this run is committed, so that earlier runs publish nothing more. If there is none yet, one
+        is published that says where it stands.
+        """
+        try:
+            if not self._count:
+                self._check_topics()
+                stand = {cursor.channel: cursor.text for cursor in self.cursors.values()}
+                self._published(self._writer.publish(offsets={**stand, **self._moved}, alone=True))
+            if not self._fenced:
+                self._writer.look()
+                self._fenced = self._writer.all_committed
+        except (Backpressure, StorageUnavailable, SourceUnavailable) as exc:
+            log.warning("bad messages wait", extra={"action": "put aside", "cause": str(exc)})
+        return self._fenced
 
     def _converted(self, messages: list[Message]) -> Converted:
         if self._writer.card is not self._card:
@@ -257,23 +340,37 @@ class Run:
     def _publish(self) -> None:
         """Publishes; where that is not possible now, nothing more is read until it is."""
         try:
-            self._send()
-            self._waits = False
+            self._waits = not self._send()
         except (Backpressure, StorageUnavailable, SourceUnavailable) as exc:
             if not self._waits:
                 facts = {"action": "publish", "writer": self._writer.name, "cause": str(exc)}
                 log.warning("reading waits", extra=facts)
-            self._waits = bool(self._writer.unpublished_rows)
+            self._waits = self._has_more()
 
-    def _send(self) -> None:
-        if self._writer.unpublished_rows or self._writer.due():
+    def _has_more(self) -> bool:
+        return self._writer.unpublished_rows > 0 or (self._letters is not None and self._letters.waiting)
+
+    def _send(self, ends: bool = False) -> bool:
+        """Publishes what there is to publish; False where its letters are not committed yet."""
+        if self._has_more() or self._writer.due():
             self._check_topics()
         elif not self._moved:
-            return
-        name = self._writer.publish(offsets=self._moved)
+            return True
+        alone = False
+        if self._letters is not None and self._letters.waiting:
+            if not self._letters.send(self._passed()):
+                return False
+            alone = ends or self._letters.verdicts.crowded
+        self._published(self._writer.publish(offsets=self._moved, alone=alone))
+        return True
+
+    def _published(self, name: TxlogName | None) -> None:
         self._moved = {}
         if name is not None:
             self._settled, self._count, self._bytes, self._touched = False, self._count + 1, 0, {}
+
+    def _passed(self) -> dict[str, int]:
+        return {channel: next_of(text) for channel, text in self._writer.committed_offsets().items()}
 
     def _check_topics(self) -> None:
         """Raises TopicChanged where what was read may be of another topic than its channel says."""
@@ -298,6 +395,7 @@ class Run:
         try:
             if not self._settled:
                 self._writer.look()
+                self._settled = self._writer.all_committed
                 self._tell_kafka()
         except StorageUnavailable as exc:
             log.warning("not looked", extra={"action": "look", "writer": self._writer.name, "cause": str(exc)})
@@ -309,4 +407,3 @@ class Run:
         told = {channels[channel]: next_of(text) for channel, text in committed.items() if channel in channels}
         if told:
             self._consumer.tell(told)
-        self._settled = committed == self._writer.offsets

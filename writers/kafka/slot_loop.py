@@ -8,7 +8,7 @@ then tried anew now and then, alone; the others go on.
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, nullcontext, suppress
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -27,6 +27,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.leases.lease import Lease
 from writers.kafka.client import SlotConsumer
+from writers.kafka.letters import Letters
 from writers.kafka.places import Chains, Partition, Place, Topic, end_of
 from writers.kafka.run import Cursor, Handling, Run, TopicChanged
 from writers.kafka.source import Shared
@@ -95,13 +96,14 @@ class SlotLoop:
         if own.keys() <= self._suspects.resting().keys() | self._read_to_end:
             return not own or self._stop_resting(own)
         folder = shared.open_folder()
-        with shared.open_writer(folder, self._name) as writer:
+        letters = shared.letters(folder, self._name)
+        with closing(letters) if letters else nullcontext(), shared.open_writer(folder, self._name) as writer:
             if (before := shared.figures.get(self._name)) is not None:
                 writer.figures.continues(before)
             shared.figures[self._name] = writer.figures
             shared.show(self._name)
             group = self._group(folder, writer, own)
-            opened = self._open(folder, writer, topics, {own[channel] for channel in group})
+            opened = self._open(folder, writer, letters, topics, {own[channel] for channel in group})
             try:
                 return self._read(opened, own, group, lease)
             except Fenced as exc:
@@ -182,7 +184,14 @@ class SlotLoop:
             self._shared.stop(self._name, own[channel], "its rows are rejected", hint)
         return True
 
-    def _open(self, folder: Folder, writer: Writer, topics: Mapping[str, Topic], wanted: set[Partition]) -> Run:
+    def _open(
+        self,
+        folder: Folder,
+        writer: Writer,
+        letters: Letters | None,
+        topics: Mapping[str, Topic],
+        wanted: set[Partition],
+    ) -> Run:
         """A run of these partitions; those that cannot go on are stopped."""
         shared = self._shared
         consumer = shared.cluster.consumer(shared.ahead() // 2)
@@ -198,7 +207,7 @@ class SlotLoop:
                 partial(shared.full, self._name),
                 shared.ahead(),
             )
-            return Run(shared.cluster, consumer, writer, cursors, fresh, handling, shared.clock, shared.wait)
+            return Run(shared.cluster, consumer, writer, cursors, fresh, handling, letters, shared.clock, shared.wait)
         except BaseException:
             consumer.close()
             raise

@@ -7,6 +7,7 @@ Leases save work; two instances that run one slot are told apart by the position
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,6 +22,7 @@ from bookkeeper.leases.failover import FailoverLease
 from bookkeeper.leases.lease import Lease, lease_on
 from bookkeeper.threads import start as start_thread
 from writers.kafka.client import Cluster
+from writers.kafka.letters import Letters, check_without, opened
 from writers.kafka.messages import PARTS, MessageReader
 from writers.kafka.places import Partition, Topic
 from writers.kafka.start import GoOn, Start
@@ -41,7 +43,8 @@ _GRACE, _OFFER, _PAUSE = timedelta(seconds=5), timedelta(minutes=1), timedelta(s
 class Wanted:
     """
     What is copied and how. `share` is this instance's number and how many instances there are; `memory` in bytes, of
-    all slots; `most_bad` how many bad messages are passed over before their partitions stop.
+    all slots; `most_bad` how many bad messages are passed over before their partitions stop (None: none of them, or all
+    where they become dead letters).
     """
 
     name: str
@@ -52,7 +55,7 @@ class Wanted:
     slots: int = 16
     share: tuple[int, int] = (1, 1)
     go_on: Sequence[GoOn] = ()
-    most_bad: int = 0
+    most_bad: int | None = None
     until_end: bool = False
     memory: int = 2**27
 
@@ -70,6 +73,8 @@ class Shared:
     clock: Clock
     wait: Wait
     stopping: Callable[[], bool]
+    #: opens the writer of a slot to the table of dead letters
+    open_letters: Callable[[str], Writer] | None = None
     #: partitions that go on no further, with their slot and the reason
     stopped: dict[Partition, tuple[str, str]] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
@@ -126,7 +131,22 @@ class Shared:
 
     def skips(self) -> int:
         """How many bad messages may still be passed over."""
-        return max(0, self.wanted.most_bad - sum([*self.skipped.values()]))
+        most = self.wanted.most_bad
+        if most is None:
+            most = 0 if self.open_letters is None else sys.maxsize
+        return max(0, most - sum([*self.skipped.values()]))
+
+    def letters(self, folder: Folder, slot: str) -> Letters | None:
+        """The dead letters of a new run of a slot; to be opened before its writer."""
+        if self.open_letters is None:
+            check_without(folder, self.wanted.name)
+            return None
+        writer = self.open_letters(slot)
+        try:
+            return opened(self.wanted.name, slot, writer, folder, self.clock, self.wait)
+        except BaseException:
+            writer.close()
+            raise
 
     def full(self, slot: str, size: int) -> bool:
         """Whether the rows of all slots, of this one `size` bytes, are too much; first of the largest."""

@@ -50,6 +50,11 @@ class PendingMonitor:
         """Whether `limit` txlogs were pending when pending/ was listed last."""
         return self._pending >= limit
 
+    @property
+    def all_committed(self) -> bool:
+        """Whether the last look found all in the marks that it has to look for."""
+        return not self._own
+
     def look(self) -> None:
         """
         List pending/, unless that was done within the last second. Raises Fenced, StorageUnavailable.

@@ -152,9 +152,7 @@ def _behind(name: TxlogName) -> int:
     return at
 
 
-def with_positions(
-    folder: Folder, card: Card, sizes: Mapping[TxlogName, int], place: str = PENDING
-) -> list[Txlog]:
+def with_positions(folder: Folder, card: Card, sizes: Mapping[TxlogName, int], place: str = PENDING) -> list[Txlog]:
     """Those of these txlogs, with their sizes, that have a position and can be read; raises StorageUnavailable."""
     decoded = []
     for name, data in folder.read([*sizes], sizes, place=place).items():

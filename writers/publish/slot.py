@@ -55,17 +55,19 @@ class Slot:
         if given and WITH_OFFSETS not in self._cards.card.txlog_versions:
             check_known(self._cards.newest())  # the bookkeeper may have been upgraded
 
-    def starts_publish(self, given: Mapping[str, str] | None, position: bytes | None, unpublished: int) -> bool:
+    def starts_publish(
+        self, given: Mapping[str, str] | None, position: bytes | None, unpublished: int, alone: bool
+    ) -> bool:
         """
-        Takes the offsets that a publish was given; whether there is anything to publish. Raises like `check_write`,
-        also where `unpublished` rows lack their offsets: a source would bring them again.
+        Takes the offsets that a publish was given; whether there is anything to publish, also offsets `alone`. Raises
+        like `check_write`, also where `unpublished` rows lack their offsets: a source would bring them again.
         """
         self._check(given, position, unpublished)
         self.took(given, rows=False)
         if self.lacks_offsets and unpublished:
             hint = "publish(offsets=...) says what the channels have reached with them."
             raise NotPossible("the rows written last came without an offset", hint=hint)
-        return unpublished > 0 or self.due_alone
+        return unpublished > 0 or self.due_alone or (alone and bool(self.waiting))
 
     def _check(self, given: Mapping[str, str] | None, position: bytes | None, unpublished: int) -> None:
         if given is None and not self.used:

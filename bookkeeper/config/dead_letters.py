@@ -1,0 +1,64 @@
+"""
+The table for dead letters: messages of a source that are no rows of its table. `dead-letters = true` adds it to the
+configuration as `[tables.NAME__rejected]`, which may also be written there to set other options.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from bookkeeper.config.settings import Table
+
+SUFFIX = "__rejected"
+#: source, channel and offset say which message it is; the last column is filled by the program, the others by Kafka
+KEY = ("source", "channel", "offset")
+SCHEMA = (
+    {"name": "source", "type": "string", "required": True},
+    {"name": "channel", "type": "string", "required": True},
+    {"name": "offset", "type": "long", "required": True},
+    {"name": "topic", "type": "string"},
+    {"name": "partition", "type": "int"},
+    {"name": "timestamp", "type": "timestamptz"},
+    {"name": "key", "type": "binary"},
+    {"name": "value", "type": "binary"},
+    {"name": "headers", "type": "string"},
+    {"name": "reason", "type": "string"},
+    {"name": "rejected_at", "type": "timestamptz"},
+)
+
+
+def letters_of(table: Table) -> Table:
+    """
+    The section of a table's dead letters, as it is where the configuration says nothing of it.
+    """
+
+    def beside(place: str | None) -> str | None:
+        return None if place is None else f"{place.rstrip('/')}{SUFFIX}"
+
+    return Table(
+        name=f"{table.name}{SUFFIX}",
+        identifier=f"{table.identifier}{SUFFIX}",
+        folder=beside(table.folder),
+        location=beside(table.location),
+        partition_by=(),
+        schema=SCHEMA,
+        key=KEY,
+        roll_after=timedelta(seconds=1),
+        reaper=table.reaper,
+    )
+
+
+def with_letters(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """
+    These tables, and those of their dead letters that are not among them.
+    """
+    added = {item.name: item for item in (letters_of(table) for table in tables.values() if table.dead_letters)}
+    return {**tables, **{name: item for name, item in added.items() if name not in tables}}
+
+
+def only(tables: Mapping[str, Table]) -> Table | None:
+    """
+    The one table of a configuration, its dead letters aside; None where there are several, or none.
+    """
+    letters = {f"{name}{SUFFIX}" for name, table in tables.items() if table.dead_letters}
+    found = [table for name, table in tables.items() if name not in letters]
+    return found[0] if len(found) == 1 else None
