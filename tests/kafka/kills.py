@@ -15,12 +15,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from threading import Event, Thread
+from threading import Event
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -30,6 +29,7 @@ from tests.kafka.topics import Topics, queue
 from tests.servers.kafka import kafka
 from tests.servers.process import Server
 from tests.support.crew import Crew
+from tests.support.threads import beside
 from tests.support.writer_queue import Queue
 
 
@@ -166,19 +166,6 @@ class World:
     def _tick(self, over: Event) -> None:
         while not over.wait(0.3):
             self.table.tick()
-
-
-@contextmanager
-def beside(act: object) -> Iterator[None]:
-    """Runs `act` in a thread until the block ends."""
-    over = Event()
-    thread = Thread(target=act, args=(over,))  # type: ignore[arg-type]
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def played(server: Server, folder: Path, size: Size, seed: int) -> Account:

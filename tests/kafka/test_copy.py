@@ -1,11 +1,9 @@
 """Topics of a real broker, copied into a table: each message once, and a loud stop where that cannot be."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +19,7 @@ from bookkeeper.errors import NotPossible, SchemaRefused
 from bookkeeper.leases.lease import NoLease
 from tests.kafka.topics import Copy, Topics, queue
 from tests.support.keyed_rows import state
+from tests.support.threads import beside
 from writers import Writer
 from writers.kafka import source
 from writers.kafka.places import Partition
@@ -37,26 +36,9 @@ def until(true: object) -> None:
     raise AssertionError("it did not happen within half a minute")
 
 
-@contextmanager
-def beside(copy: Copy, **more: object) -> Iterator[None]:
+def running(copy: Copy, **more: object) -> AbstractContextManager[None]:
     """A copy that goes on until the block ends; what it raises is raised then."""
-    over, raised = Event(), list[BaseException]()
-
-    def act() -> None:
-        try:
-            copy.run(until_end=False, stopping=over.is_set, **more)
-        except BaseException as exc:  # noqa: BLE001 - raised below
-            raised.append(exc)
-
-    thread = Thread(target=act)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-    if raised:
-        raise raised[0]
+    return beside(lambda over: copy.run(until_end=False, stopping=over.is_set, **more))
 
 
 def numbers(topic: str, *partitions: range | list[int]) -> list[tuple[str, int, int, int]]:
@@ -115,7 +97,7 @@ def test_what_was_read_of_a_topic_that_is_made_anew_meanwhile_is_not_published(t
     topics.numbers("swap", 0, 10)
     copy = Copy(topics, queue(tmp_path), "swap")
 
-    with beside(copy):
+    with running(copy):
         until(lambda: copy.shared is not None and any(it.unpublished for it in copy.shared.figures.values()))
         topics.delete("swap")
         topics.make("swap")
@@ -212,7 +194,7 @@ def test_a_partition_that_is_added_is_read_from_its_beginning_also_where_the_cop
     topics.make("wide", 2)
     topics.numbers("wide", 0, 5, 0)
     copy = Copy(topics, queue(tmp_path), "wide")
-    with beside(copy, begin="latest"):
+    with running(copy, begin="latest"):
         until(lambda: copy.shared is not None and sum(len(it.lag) for it in copy.shared.figures.values()) == 2)
         topics.numbers("wide", 5, 9, 0)
         until(lambda: any(it.unpublished for it in copy.shared.figures.values()))
@@ -230,7 +212,7 @@ def test_partitions_that_are_added_while_it_runs_are_read(
     monkeypatch.setattr(source, "TOPICS_EVERY", source.TOPICS_EVERY / 300)
     topics.make("grows", 1)
     copy = Copy(topics, queue(tmp_path, roll_after=timedelta(seconds=1)), "grows")
-    with beside(copy, begin="latest", slots=1):
+    with running(copy, begin="latest", slots=1):
         until(lambda: copy.shared is not None and any(it.lag for it in copy.shared.figures.values()))
         topics.widen("grows", 3)
         topics.numbers("grows", 0, 7, 2)
@@ -321,7 +303,7 @@ def test_two_instances_that_both_think_they_hold_all_slots_copy_each_message_onc
     topics.make("twice", 4)
     table = queue(tmp_path, roll_after=timedelta(seconds=1))
     copy, other = Copy(topics, table, "twice"), Copy(topics, table, "twice")
-    with beside(copy), beside(other):
+    with running(copy), running(other):
         for first in range(0, 60, 20):
             for number in range(4):
                 topics.numbers("twice", first, first + 20, number)
@@ -346,7 +328,7 @@ def test_a_partition_whose_rows_are_rejected_is_left_alone_and_the_others_go_on(
         return len(table.table().scan().to_arrow()) >= wanted
 
     _lose_files_of(monkeypatch, "/1")
-    with beside(copy, slots=1):
+    with running(copy, slots=1):
         until(lambda: commits(10))
         for number in range(3):
             topics.numbers("poison", 5, 9, number)
@@ -390,7 +372,7 @@ def test_rows_that_the_writer_refuses_stop_their_partition_alone(
     table = queue(tmp_path, roll_after=timedelta(seconds=1))
     copy = Copy(topics, table, "refused")
 
-    with beside(copy, slots=1):
+    with running(copy, slots=1):
         until(lambda: table.tick() and len(table.table().scan().to_arrow()) == 10)
 
     assert copy.shared is not None
@@ -408,7 +390,7 @@ def test_the_broker_stands_still_and_goes_on(
     topics.numbers("still", 0, 5, 1)
     table = queue(tmp_path, roll_after=timedelta(seconds=1))
     copy = Copy(topics, table, "still")
-    with beside(copy):
+    with running(copy):
         until(lambda: copy.shared is not None and any(it.unpublished for it in copy.shared.figures.values()))
         with broker.frozen():  # type: ignore[attr-defined]
             pause(2.5)
@@ -422,7 +404,7 @@ def test_where_all_partitions_of_a_slot_begin_is_in_its_first_txlog(topics: Topi
     topics.make("late", 2)
     topics.numbers("late", 0, 3, 1)
     copy = Copy(topics, queue(tmp_path), "late")
-    with beside(copy, begin="latest", slots=1):
+    with running(copy, begin="latest", slots=1):
         until(lambda: copy.shared is not None and sum(len(it.lag) for it in copy.shared.figures.values()) == 2)
         topics.numbers("late", 0, 3, 0)
         until(lambda: any(it.unpublished for it in copy.shared.figures.values()))
@@ -438,7 +420,7 @@ def test_behind_the_bookkeeper_it_reads_no_further(topics: Topics, tmp_path: Pat
     table = queue(tmp_path, roll_after=timedelta(milliseconds=100), pending_limit=1)
     copy = Copy(topics, table, "slow")
     copy.patience = timedelta(0)
-    with beside(copy):
+    with running(copy):
         topics.numbers("slow", 0, 5)
         until(lambda: copy.shared is not None and any(it.rows == 5 for it in copy.shared.figures.values()))
         topics.numbers("slow", 5, 10)
