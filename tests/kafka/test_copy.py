@@ -12,11 +12,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from bookkeeper.contract import txlog
-from bookkeeper.contract.names import TxlogName
-from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import NotPossible, SchemaRefused
 from bookkeeper.leases.lease import NoLease
+from tests.kafka.poisoned import files_lost
 from tests.kafka.topics import Copy, Topics, queue
 from tests.support.keyed_rows import state
 from tests.support.threads import beside
@@ -315,7 +313,7 @@ def test_two_instances_that_both_think_they_hold_all_slots_copy_each_message_onc
 
 
 def test_a_partition_whose_rows_are_rejected_is_left_alone_and_the_others_go_on(
-    topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics.make("poison", 3)
     table = queue(tmp_path, roll_after=timedelta(seconds=1))
@@ -327,8 +325,7 @@ def test_a_partition_whose_rows_are_rejected_is_left_alone_and_the_others_go_on(
         table.tick()
         return len(table.table().scan().to_arrow()) >= wanted
 
-    _lose_files_of(monkeypatch, "/1")
-    with running(copy, slots=1):
+    with files_lost(1), running(copy, slots=1):
         until(lambda: commits(10))
         for number in range(3):
             topics.numbers("poison", 5, 9, number)
@@ -336,23 +333,8 @@ def test_a_partition_whose_rows_are_rejected_is_left_alone_and_the_others_go_on(
         until(lambda: table.tick() and "partition rests: its rows are rejected" in caplog.text)
 
     assert copy.rows() == numbers("poison", range(9), [], range(9))
-    monkeypatch.undo()
     copy.run(slots=1)
     assert copy.rows() == numbers("poison", range(9), range(9), range(9))
-
-
-def _lose_files_of(monkeypatch: pytest.MonkeyPatch, channel: str) -> None:
-    """What a bookkeeper rejects: the data files of txlogs that name a channel are gone before they are published."""
-    rightly = Folder.publish
-
-    def publish(folder: Folder, name: TxlogName, data: bytes) -> None:
-        item = txlog.decode(name, data, 2**20)
-        if any(known.endswith(channel) for known in item.offsets):
-            for file in item.entries:
-                Path(file.data_file.path.removeprefix("file://")).unlink()
-        rightly(folder, name, data)
-
-    monkeypatch.setattr(Folder, "publish", publish)
 
 
 def test_rows_that_the_writer_refuses_stop_their_partition_alone(
