@@ -22,9 +22,9 @@ from unittest import mock
 from bookkeeper.contract import txlog
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
-from tests.kafka.topics import Copy, Topics, queue
+from tests.kafka.topics import Copy, Topics, queue, running
 from tests.servers.kafka import kafka
-from tests.support.threads import again_and_again, beside
+from tests.support.threads import again_and_again
 from writers.timing import pause
 
 LIMIT_SECONDS = 600.0
@@ -83,7 +83,7 @@ class Poisoned:
         with (
             files_lost(self.bad),
             again_and_again(self.table.tick, 0.1),
-            beside(lambda over: self.copy.run(slots=self.slots, until_end=False, stopping=over.is_set)),
+            running(self.copy, slots=self.slots),
         ):
             first = self._round(0, self.messages // 2, limit)
             more = self._round(self.messages // 2, self.messages, limit)

@@ -1,7 +1,6 @@
 """Topics of a real broker, copied into a table: each message once, and a loud stop where that cannot be."""
 
 import logging
-from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,28 +14,13 @@ from pyiceberg.types import LongType, NestedField, StringType
 from bookkeeper.errors import NotPossible, SchemaRefused
 from bookkeeper.leases.lease import NoLease
 from tests.kafka.poisoned import files_lost
-from tests.kafka.topics import Copy, Topics, queue
+from tests.kafka.topics import Copy, Topics, queue, running, until
 from tests.support.keyed_rows import state
-from tests.support.threads import beside
 from writers import Writer
 from writers.kafka import source
 from writers.kafka.places import Partition
 from writers.loader.formats import Format
 from writers.timing import pause
-
-
-def until(true: object) -> None:
-    """Waits for another thread, process or the broker."""
-    for _ in range(3000):
-        if true():  # type: ignore[operator]
-            return
-        pause(0.01)
-    raise AssertionError("it did not happen within half a minute")
-
-
-def running(copy: Copy, **more: object) -> AbstractContextManager[None]:
-    """A copy that goes on until the block ends; what it raises is raised then."""
-    return beside(lambda over: copy.run(until_end=False, stopping=over.is_set, **more))
 
 
 def numbers(topic: str, *partitions: range | list[int]) -> list[tuple[str, int, int, int]]:
