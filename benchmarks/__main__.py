@@ -34,6 +34,7 @@ ALL = (
     "upserts",
     "spark_sinks",
     "kafka_source",
+    "kafka_slots",
 )
 
 

@@ -21,6 +21,7 @@ ROWS = {
             "Debezium",
         ]
     },
+    "kafka_slots": {"kafka-slots": ["3, 16", "3, 3"]},
     "upserts": {"upserts": ["one txlog", "as many txlogs", "Java, RowDeltas"]},
     "spark_sinks": {
         "spark-queries": ["Iceberg's sink", "txlogs"],

@@ -1,11 +1,8 @@
 """Topics of a real broker, copied into a table: each message once, and a loud stop where that cannot be."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
@@ -14,13 +11,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from bookkeeper.contract import txlog
-from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.offsets import slot_name
-from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import NotPossible, SchemaRefused
 from bookkeeper.leases.lease import NoLease
-from tests.kafka.topics import Copy, Topics, queue
+from tests.kafka.poisoned import files_lost
+from tests.kafka.topics import Copy, Topics, queue, running, until
 from tests.support.keyed_rows import state
 from writers import Writer
 from writers.kafka import source
@@ -28,37 +23,6 @@ from writers.kafka.client import Cluster
 from writers.kafka.places import Partition, Place
 from writers.loader.formats import Format
 from writers.timing import pause
-
-
-def until(true: object) -> None:
-    """Waits for another thread, process or the broker."""
-    for _ in range(3000):
-        if true():  # type: ignore[operator]
-            return
-        pause(0.01)
-    raise AssertionError("it did not happen within half a minute")
-
-
-@contextmanager
-def beside(copy: Copy, **more: object) -> Iterator[None]:
-    """A copy that goes on until the block ends; what it raises is raised then."""
-    over, raised = Event(), list[BaseException]()
-
-    def act() -> None:
-        try:
-            copy.run(until_end=False, stopping=over.is_set, **more)
-        except BaseException as exc:  # noqa: BLE001 - raised below
-            raised.append(exc)
-
-    thread = Thread(target=act)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-    if raised:
-        raise raised[0]
 
 
 def numbers(topic: str, *partitions: range | list[int]) -> list[tuple[str, int, int, int]]:
@@ -117,7 +81,7 @@ def test_what_was_read_of_a_topic_that_is_made_anew_meanwhile_is_not_published(t
     topics.numbers("swap", 0, 10)
     copy = Copy(topics, queue(tmp_path), "swap")
 
-    with beside(copy):
+    with running(copy):
         until(lambda: copy.shared is not None and any(it.unpublished for it in copy.shared.figures.values()))
         topics.delete("swap")
         topics.make("swap")
@@ -243,7 +207,7 @@ def test_a_partition_that_is_added_is_read_from_its_beginning_also_where_the_cop
     topics.make("wide", 2)
     topics.numbers("wide", 0, 5, 0)
     copy = Copy(topics, queue(tmp_path), "wide")
-    with beside(copy, begin="latest"):
+    with running(copy, begin="latest"):
         until(lambda: copy.shared is not None and sum(len(it.lag) for it in copy.shared.figures.values()) == 2)
         topics.numbers("wide", 5, 9, 0)
         until(lambda: any(it.unpublished for it in copy.shared.figures.values()))
@@ -261,7 +225,7 @@ def test_partitions_that_are_added_while_it_runs_are_read(
     monkeypatch.setattr(source, "TOPICS_EVERY", source.TOPICS_EVERY / 300)
     topics.make("grows", 1)
     copy = Copy(topics, queue(tmp_path, roll_after=timedelta(seconds=1)), "grows")
-    with beside(copy, begin="latest", slots=1):
+    with running(copy, begin="latest", slots=1):
         until(lambda: copy.shared is not None and any(it.lag for it in copy.shared.figures.values()))
         topics.widen("grows", 3)
         topics.numbers("grows", 0, 7, 2)
@@ -352,7 +316,7 @@ def test_two_instances_that_both_think_they_hold_all_slots_copy_each_message_onc
     topics.make("twice", 4)
     table = queue(tmp_path, roll_after=timedelta(seconds=1))
     copy, other = Copy(topics, table, "twice"), Copy(topics, table, "twice")
-    with beside(copy), beside(other):
+    with running(copy), running(other):
         for first in range(0, 60, 20):
             for number in range(4):
                 topics.numbers("twice", first, first + 20, number)
@@ -364,7 +328,7 @@ def test_two_instances_that_both_think_they_hold_all_slots_copy_each_message_onc
 
 
 def test_a_partition_whose_rows_are_rejected_is_left_alone_and_the_others_go_on(
-    topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics.make("poison", 3)
     table = queue(tmp_path, roll_after=timedelta(seconds=1))
@@ -376,8 +340,7 @@ def test_a_partition_whose_rows_are_rejected_is_left_alone_and_the_others_go_on(
         table.tick()
         return len(table.table().scan().to_arrow()) >= wanted
 
-    _lose_files_of(monkeypatch, "/1")
-    with beside(copy, slots=1):
+    with files_lost(1), running(copy, slots=1):
         until(lambda: commits(10))
         for number in range(3):
             topics.numbers("poison", 5, 9, number)
@@ -385,73 +348,8 @@ def test_a_partition_whose_rows_are_rejected_is_left_alone_and_the_others_go_on(
         until(lambda: table.tick() and "partition rests: its rows are rejected" in caplog.text)
 
     assert copy.rows() == numbers("poison", range(9), [], range(9))
-    monkeypatch.undo()
     copy.run(slots=1)
     assert copy.rows() == numbers("poison", range(9), range(9), range(9))
-
-
-def test_runs_until_the_end_find_what_was_rejected_behind_the_one_before(
-    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topics.make("nightly", 3)
-    table = queue(tmp_path)
-    copy = Copy(topics, table, "nightly")
-    for number in range(3):
-        topics.numbers("nightly", 0, 5, number)
-
-    def night() -> None:
-        raised, over = list[BaseException](), Event()
-
-        def act() -> None:
-            try:
-                copy.run(slots=1)
-            except BaseException as exc:  # noqa: BLE001 - raised below
-                raised.append(exc)
-            over.set()
-
-        thread = Thread(target=act)
-        thread.start()
-        until(lambda: [table.tick(), over.is_set()][-1])
-        thread.join()
-        if raised:
-            raise raised[0]
-
-    _lose_files_of(monkeypatch, "/1")
-    copy.run(slots=1)
-    assert copy.rows() == []
-    for number in range(3):
-        topics.numbers("nightly", 5, 9, number)
-    with pytest.raises(NotPossible, match="1 partitions have stopped; nightly/1: its rows are rejected"):
-        night()
-    assert copy.rows() == numbers("nightly", range(9), [], range(9))
-    monkeypatch.undo()
-    night()
-
-    assert copy.rows() == numbers("nightly", *[range(9)] * 3)
-
-
-def test_a_slot_of_more_partitions_than_a_txlog_takes_is_refused(
-    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("writers.kafka.slot_loop.MOST_IN_TXLOG", 2)
-    topics.make("broad", 3)
-
-    with pytest.raises(NotPossible, match="copy-00 has 3 partitions, and a txlog has offsets of at most 2"):
-        Copy(topics, queue(tmp_path), "broad").run(slots=1)
-
-
-def _lose_files_of(monkeypatch: pytest.MonkeyPatch, channel: str) -> None:
-    """What a bookkeeper rejects: the data files of txlogs that name a channel are gone before they are published."""
-    rightly = Folder.publish
-
-    def publish(folder: Folder, name: TxlogName, data: bytes) -> None:
-        item = txlog.decode(name, data, 2**20)
-        if any(known.endswith(channel) for known in item.offsets):
-            for file in item.entries:
-                Path(file.data_file.path.removeprefix("file://")).unlink()
-        rightly(folder, name, data)
-
-    monkeypatch.setattr(Folder, "publish", publish)
 
 
 def test_rows_that_the_writer_refuses_stop_their_partition_alone(
@@ -471,7 +369,7 @@ def test_rows_that_the_writer_refuses_stop_their_partition_alone(
     table = queue(tmp_path, roll_after=timedelta(seconds=1))
     copy = Copy(topics, table, "refused")
 
-    with beside(copy, slots=1):
+    with running(copy, slots=1):
         until(lambda: table.tick() and len(table.table().scan().to_arrow()) == 10)
 
     assert copy.shared is not None
@@ -489,7 +387,7 @@ def test_the_broker_stands_still_and_goes_on(
     topics.numbers("still", 0, 5, 1)
     table = queue(tmp_path, roll_after=timedelta(seconds=1))
     copy = Copy(topics, table, "still")
-    with beside(copy):
+    with running(copy):
         until(lambda: copy.shared is not None and any(it.unpublished for it in copy.shared.figures.values()))
         with broker.frozen():  # type: ignore[attr-defined]
             pause(2.5)
@@ -503,7 +401,7 @@ def test_where_all_partitions_of_a_slot_begin_is_in_its_first_txlog(topics: Topi
     topics.make("late", 2)
     topics.numbers("late", 0, 3, 1)
     copy = Copy(topics, queue(tmp_path), "late")
-    with beside(copy, begin="latest", slots=1):
+    with running(copy, begin="latest", slots=1):
         until(lambda: copy.shared is not None and sum(len(it.lag) for it in copy.shared.figures.values()) == 2)
         topics.numbers("late", 0, 3, 0)
         until(lambda: any(it.unpublished for it in copy.shared.figures.values()))
@@ -519,7 +417,7 @@ def test_behind_the_bookkeeper_it_reads_no_further(topics: Topics, tmp_path: Pat
     table = queue(tmp_path, roll_after=timedelta(milliseconds=100), pending_limit=1)
     copy = Copy(topics, table, "slow")
     copy.patience = timedelta(0)
-    with beside(copy):
+    with running(copy):
         topics.numbers("slow", 0, 5)
         until(lambda: copy.shared is not None and any(it.rows == 5 for it in copy.shared.figures.values()))
         topics.numbers("slow", 5, 10)

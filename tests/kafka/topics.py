@@ -1,7 +1,8 @@
 """A broker's topics for tests, and copies of them into a table as `writer kafka` makes them, in this process."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
 from tests.servers.process import Server
+from tests.support.threads import beside
 from tests.support.writer_queue import Queue
 from writers import Writer
 from writers.kafka import start
@@ -40,6 +42,10 @@ class Topics:
         self.brokers = server.properties["bootstrap.servers"]
         self._settings = {"bootstrap.servers": self.brokers, "log_level": 0}
         self.admin = AdminClient(self._settings)
+
+    def cluster(self, group: str) -> Cluster:
+        """The cluster as a source of this group asks it."""
+        return Cluster(self.brokers, {}, group)
 
     def make(self, name: str, partitions: int = 1, **config: str) -> None:
         settings = {key.replace("_", "."): value for key, value in config.items()}
@@ -83,9 +89,9 @@ class Topics:
 
 
 class Copy:
-    """A copy of topics into a queue's table, run to the end of the topics."""
+    """A copy of topics, real or scripted ones, into a queue's table, run to the end of the topics."""
 
-    def __init__(self, topics: Topics, queue: Queue, *names: str, name: str = "copy") -> None:
+    def __init__(self, topics: Any, queue: Queue, *names: str, name: str = "copy") -> None:
         self.topics, self.queue, self.names, self.name = topics, queue, names, name
         self.folder = queue.made.folder
         self.shared: Shared | None = None
@@ -104,7 +110,7 @@ class Copy:
 
         self.shared = Shared(
             wanted,
-            Cluster(self.topics.brokers, {}, self.name),
+            self.topics.cluster(self.name),
             lambda: Folder(open_store(self.folder)),
             lambda folder, slot: Writer.open(folder, slot, wait=wait, patience=self.patience),
             self.queue.clock,
@@ -126,3 +132,21 @@ def queue(root: Path, schema: Schema = SCHEMA, **table: Any) -> Queue:
     A table for messages with a number.
     """
     return Queue(root, schema=schema, **table)
+
+
+def until(true: Callable[[], object]) -> None:
+    """
+    Waits for another thread, process or the broker.
+    """
+    for _ in range(3000):
+        if true():
+            return
+        pause(0.01)
+    raise AssertionError("it did not happen within half a minute")
+
+
+def running(copy: Copy, **more: object) -> AbstractContextManager[None]:
+    """
+    A copy that goes on until the block ends; what it raises is raised then.
+    """
+    return beside(lambda over: copy.run(until_end=False, stopping=over.is_set, **more))

@@ -7,9 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
 from functools import partial
-from threading import Event, Thread
 
 import pytest
 from click.testing import CliRunner
@@ -23,6 +21,7 @@ from tests.support import spark_lake as lake_module
 from tests.support.keyed import keyed_lake
 from tests.support.lake import Lake, WallClock
 from tests.support.spark_lake import START, name_of, rows
+from tests.support.threads import again_and_again
 
 
 def write(spark, table, tmp_path, source, act=lambda progress: None, stopped=lambda: False, trigger="available-now"):
@@ -118,23 +117,10 @@ def queue(tmp_path, spark, lake):
         yield made
 
 
-@contextmanager
 def ticking(made):
     """A bookkeeper that ticks beside the block."""
-    over = Event()
-
-    def ticks():
-        book = made.book()
-        while not over.wait(0.1):
-            made.tick(book)
-
-    thread = Thread(target=ticks)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    book = made.book()
+    return again_and_again(lambda: made.tick(book), 0.1)
 
 
 def through(spark, queue, tmp_path, checkpoint="checkpoint", schema=None, **options):

@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from threading import Barrier
+from contextlib import AbstractContextManager, contextmanager
+from threading import Barrier, Event
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -34,6 +34,33 @@ def at_once(acts: Sequence[Callable[[], T]]) -> list["T | BaseException"]:
     with _pool(len(acts)) as pool:
         futures = [pool.submit(run, act) for act in acts]
     return [future.exception() or future.result() for future in futures]
+
+
+@contextmanager
+def beside(act: Callable[[Event], object]) -> Iterator[None]:
+    """
+    Runs `act` in a thread; the event is set when the block ends, and `act` then has to. What it raised is raised then.
+    """
+    over = Event()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(act, over)
+        try:
+            yield
+        finally:
+            over.set()
+    future.result()
+
+
+def again_and_again(act: Callable[[], object], seconds: float) -> AbstractContextManager[None]:
+    """
+    Calls `act` in a thread until the block ends, with a pause of so many seconds before each call.
+    """
+
+    def repeat(over: Event) -> None:
+        while not over.wait(seconds):
+            act()
+
+    return beside(repeat)
 
 
 def meanwhile(again: Callable[[int], object], acts: Sequence[Callable[[], T]]) -> list[T]:

@@ -1,0 +1,236 @@
+"""The rules of `writer kafka` on a scripted cluster: the real source and its threads, a real table, and no broker."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.errors import NotPossible
+from tests.kafka.poisoned import files_lost
+from tests.kafka.scripted import Topics
+from tests.kafka.topics import Copy, queue, running, until
+from tests.support.threads import again_and_again
+from writers.kafka.places import Partition
+
+Rows = list[tuple[str, int, int, int]]
+
+
+@pytest.fixture
+def topics() -> Topics:
+    return Topics()
+
+
+def numbers(*partitions: range | list[int]) -> Rows:
+    """Rows of messages of the topic t whose number is their offset."""
+    return [("t", partition, n, n) for partition, found in enumerate(partitions) for n in found]
+
+
+def copied(topics: Topics, root: Path, partitions: int = 1, messages: int = 10) -> Copy:
+    """A topic with some messages in each partition, and what copies it."""
+    topics.make("t", partitions)
+    for partition in range(partitions):
+        topics.numbers("t", 0, messages, partition)
+    return Copy(topics, queue(root), "t")
+
+
+def test_each_message_is_in_the_table_once_over_runs(topics: Topics, tmp_path: Path) -> None:
+    copy = copied(topics, tmp_path, partitions=6)
+    copy.run()
+    topics.numbers("t", 10, 15, partition=3)
+    copy.run()
+    topics.numbers("t", 15, 20, partition=3)
+    copy.run()
+
+    assert copy.rows() == numbers(*(range(20 if number == 3 else 10) for number in range(6)))
+
+
+def test_what_was_read_of_a_topic_that_is_made_anew_meanwhile_is_not_published(topics: Topics, tmp_path: Path) -> None:
+    copy = copied(topics, tmp_path)
+
+    def make_anew() -> None:
+        topics.delete("t")
+        topics.make("t")
+        topics.numbers("t", 100, 130)
+
+    topics.after_reading(make_anew)
+    copy.run()
+
+    assert copy.rows() == [("t", 0, n, 100 + n) for n in range(30)]
+
+
+@pytest.mark.parametrize("length", [5, 10, 25])
+def test_a_topic_that_was_made_anew_stops_its_partitions_until_it_is_said_to_go_on(
+    topics: Topics, tmp_path: Path, length: int
+) -> None:
+    copy = copied(topics, tmp_path)
+    copy.run()
+    topics.delete("t")
+    topics.make("t")
+    topics.numbers("t", 100, 100 + length)
+
+    with pytest.raises(NotPossible, match=r"another one than before.*up to offset 10.*--go-on t=earliest"):
+        copy.run()
+    before = copy.rows()
+    copy.run(go_on=["t=earliest"])
+    copy.run()
+
+    assert before == numbers(range(10))
+    assert copy.rows() == sorted(before + [("t", 0, n, 100 + n) for n in range(length)])
+
+
+def test_kafka_is_told_only_what_is_committed(topics: Topics, tmp_path: Path) -> None:
+    copy = copied(topics, tmp_path)
+    copy.run()
+    before = dict(topics.groups)
+    copy.rows()
+    topics.numbers("t", 10, 11)
+    copy.run()
+
+    assert before == {}
+    assert topics.groups == {("copy", Partition("t", 0)): 10}
+
+
+def test_aborted_messages_that_expire_are_no_loss(topics: Topics, tmp_path: Path) -> None:
+    copy = copied(topics, tmp_path)
+    topics.abort("t", 5)
+    copy.run()
+    topics.drop_before("t", 0, 15)
+    topics.numbers("t", 15, 20)
+
+    copy.run()
+
+    assert copy.rows() == numbers([*range(10), *range(15, 20)])
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_a_bad_message_stops_its_partition_before_it_in_each_run(topics: Topics, tmp_path: Path, first: int) -> None:
+    copy = copied(topics, tmp_path, partitions=2, messages=first)
+    topics.send("t", [b"{", {"n": first + 1}], 0)
+
+    for _ in range(2):
+        with pytest.raises(NotPossible, match=f"1 partitions have stopped; t/0: the message at offset {first} is no r"):
+            copy.run()
+    stopped = copy.rows()
+    copy.run(most_bad=1)
+
+    assert stopped == numbers(range(first), range(first))
+    assert copy.rows() == numbers([*range(first), first + 1], range(first))
+
+
+def test_retention_that_passes_a_stopped_copy_stops_the_partition(topics: Topics, tmp_path: Path) -> None:
+    copy = copied(topics, tmp_path)
+    copy.run()
+    topics.numbers("t", 10, 30)
+    topics.drop_before("t", 0, 17)
+
+    with pytest.raises(NotPossible, match=r"7 offsets, 10 to 16, are expired and were not read.*--go-on t:0=earliest"):
+        copy.run()
+    stopped = copy.rows()
+    copy.run(go_on=["t:0=earliest"])
+
+    assert stopped == numbers(range(10))
+    assert copy.rows() == numbers([*range(10), *range(17, 30)])
+
+
+@pytest.mark.parametrize(
+    ("length", "what"), [(7, "its offsets went back: it was read up to 10 and ends at 7"), (25, "it was cut below 10")]
+)
+def test_a_log_that_was_cut_stops_the_partition_also_where_it_is_longer_now(
+    topics: Topics, tmp_path: Path, length: int, what: str
+) -> None:
+    copy = copied(topics, tmp_path)
+    copy.run()
+    topics.cut("t", 0, 6)
+    topics.numbers("t", 100, 100 + length - 6)
+
+    with pytest.raises(NotPossible, match=f"{what}.*--go-on t:0=latest"):
+        copy.run()
+
+    assert copy.rows() == numbers(range(10))
+
+
+def test_a_partition_that_is_added_is_read_from_its_beginning_also_where_the_copy_began_at_the_end(
+    topics: Topics, tmp_path: Path
+) -> None:
+    copy = copied(topics, tmp_path, partitions=2, messages=5)
+    with running(copy, begin="latest", slots=1):
+        until(lambda: copy.shared is not None and sum(len(it.lag) for it in copy.shared.figures.values()) == 2)
+        topics.numbers("t", 5, 8)
+        until(lambda: any(it.unpublished for it in copy.shared.figures.values()))
+    topics.widen("t", 3)
+    topics.numbers("t", 0, 7, 2)
+
+    copy.run("latest", slots=1)
+
+    assert copy.rows() == numbers([5, 6, 7], [], range(7))
+
+
+def test_another_number_of_slots_is_refused(topics: Topics, tmp_path: Path) -> None:
+    copy = copied(topics, tmp_path, partitions=5, messages=3)
+    copy.run(slots=4)
+
+    with pytest.raises(NotPossible, match="the number of slots has changed"):
+        copy.run(slots=5)
+
+    assert copy.rows() == numbers(*[range(3)] * 5)
+
+
+def test_a_copy_begins_at_a_time_or_where_a_group_stands(topics: Topics, tmp_path: Path) -> None:
+    topics.make("t")
+    for number in range(10):
+        topics.send("t", [{"n": number}], millis=1_700_000_000_000 + number * 1000)
+    topics.groups["old", Partition("t", 0)] = 8
+    at_a_time, at_the_group = (Copy(topics, queue(tmp_path / name), "t") for name in ("time", "group"))
+
+    at_a_time.run("2023-11-14T22:13:23.500Z")
+    at_the_group.run("group:old")
+
+    assert at_a_time.rows() == numbers(range(4, 10))
+    assert at_the_group.rows() == numbers(range(8, 10))
+
+
+def test_a_partition_whose_rows_are_rejected_is_left_alone_and_the_others_go_on(
+    topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = Copy(topics, queue(tmp_path, roll_after=timedelta(seconds=1)), "t")
+    topics.make("t", 3)
+    with files_lost(1), again_and_again(copy.queue.tick, 0.05), running(copy, slots=1):
+        for first in (0, 5):
+            for number in range(3):
+                topics.numbers("t", first, first + 5, number)
+            until(lambda wanted=first + 5: copy.queue.table().scan().count() == 2 * wanted)
+        until(lambda: "partition rests: its rows are rejected" in caplog.text)
+    before = copy.rows()
+    copy.run(slots=1)
+
+    assert before == numbers(range(10), [], range(10))
+    assert copy.rows() == numbers(range(10), range(10), range(10))
+
+
+def test_runs_until_the_end_find_what_was_rejected_behind_the_one_before(topics: Topics, tmp_path: Path) -> None:
+    copy = copied(topics, tmp_path, partitions=3, messages=5)
+    with files_lost(1):
+        copy.run(slots=1)
+        assert copy.rows() == []
+        for number in range(3):
+            topics.numbers("t", 5, 9, number)
+        with (
+            again_and_again(copy.queue.tick, 0.05),
+            pytest.raises(NotPossible, match="1 partitions have stopped; t/1: its rows are rejected"),
+        ):
+            copy.run(slots=1)
+        assert copy.rows() == numbers(range(9), [], range(9))
+    with again_and_again(copy.queue.tick, 0.05):
+        copy.run(slots=1)
+
+    assert copy.rows() == numbers(range(9), range(9), range(9))
+
+
+def test_a_slot_of_more_partitions_than_a_txlog_takes_is_refused(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("writers.kafka.slot_loop.MOST_IN_TXLOG", 2)
+    copy = copied(topics, tmp_path, partitions=3)
+
+    with pytest.raises(NotPossible, match="copy-00 has 3 partitions, and a txlog has offsets of at most 2"):
+        copy.run(slots=1)
