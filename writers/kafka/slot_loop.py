@@ -38,6 +38,8 @@ from writers.writer import Writer
 log = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.5
+#: with `until_end`: how long a partition that is published alone waits for its commit
+PROOF = timedelta(seconds=30)
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
 #: longer than a lease lasts without its holder, and than another share is given grace
 _LEASE_ENDS = timedelta(seconds=30)
@@ -125,7 +127,7 @@ class SlotLoop:
     def _group(self, folder: Folder, writer: Writer, own: Mapping[str, Partition]) -> list[str]:
         """
         The channels of the next run: one that is published alone; with `until_end` first those that are published
-        together, for of the others each waits for its commit.
+        together, for of the others each waits a while for its commit.
         """
         if not self._shared.wanted.until_end:
             return self._suspects.groups(sorted(own), writer.committed_offsets())[-1]
@@ -139,7 +141,7 @@ class SlotLoop:
 
     def _read(self, run: Run, own: Mapping[str, Partition], group: Sequence[str], lease: Lease) -> bool:
         shared, resting = self._shared, self._suspects.resting().keys()
-        is_alone = self._suspects.is_suspect(group[0])
+        is_alone, began = self._suspects.is_suspect(group[0]), shared.clock()
         while not (shared.stopping() or shared.failures):
             if not lease.hold(shared.clock()):
                 if lease.offering:
@@ -150,7 +152,8 @@ class SlotLoop:
                 self._suspects.clear(group[0])
                 self._read_to_end.update(group if shared.wanted.until_end and run.ended else ())
                 return False
-            if shared.wanted.until_end and not is_alone and run.ended:
+            waits = is_alone and shared.clock() - began < PROOF
+            if shared.wanted.until_end and not waits and run.ended:
                 run.finish()
                 self._read_to_end.update(group)
                 return False
