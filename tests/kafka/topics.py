@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
+from bookkeeper.commands.columns import schema_of
+from bookkeeper.config.dead_letters import KEY
+from bookkeeper.config.dead_letters import SCHEMA as SCHEMA_OF_LETTERS
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
 from tests.servers.process import Server
+from tests.support.keyed_rows import rows as live_rows
 from tests.support.threads import beside
 from tests.support.writer_queue import Queue
 from writers import Writer
@@ -91,8 +97,10 @@ class Topics:
 class Copy:
     """A copy of topics, real or scripted ones, into a queue's table, run to the end of the topics."""
 
-    def __init__(self, topics: Any, queue: Queue, *names: str, name: str = "copy") -> None:
-        self.topics, self.queue, self.names, self.name = topics, queue, names, name
+    def __init__(
+        self, topics: Any, queue: Queue, *names: str, name: str = "copy", letters: Queue | None = None
+    ) -> None:
+        self.topics, self.queue, self.names, self.name, self.letters = topics, queue, names, name, letters
         self.folder = queue.made.folder
         self.shared: Shared | None = None
         self.patience = PATIENCE
@@ -108,17 +116,33 @@ class Copy:
             pause(min(seconds, 0.1))
             return bool(stopping())
 
+        def opened(folder: Folder | str, slot: str) -> Writer:
+            return Writer.open(folder, slot, wait=wait, patience=self.patience)
+
         self.shared = Shared(
             wanted,
             self.topics.cluster(self.name),
             lambda: Folder(open_store(self.folder)),
-            lambda folder, slot: Writer.open(folder, slot, wait=wait, patience=self.patience),
+            opened,
             self.queue.clock,
             wait,
             stopping,
+            None if self.letters is None else partial(opened, self.letters.made.folder),
         )
         copy_topics(self.shared, read_slot)
         return self.shared
+
+    def tick(self) -> None:
+        """Commits what is pending, of dead letters too."""
+        self.queue.tick()
+        if self.letters is not None:
+            self.letters.tick()
+
+    def put_aside(self) -> list[tuple[str, int, int]]:
+        """The dead letters once all is committed: topic, partition, offset, in this order."""
+        assert self.letters is not None
+        self.letters.tick()
+        return sorted((row["topic"], row["partition"], row["offset"]) for row in live_rows(self.letters, *KEY))
 
     def rows(self) -> list[tuple[str, int, int, int]]:
         """What is in the table once all is committed: topic, partition, offset, number, in this order."""
@@ -132,6 +156,13 @@ def queue(root: Path, schema: Schema = SCHEMA, **table: Any) -> Queue:
     A table for messages with a number.
     """
     return Queue(root, schema=schema, **table)
+
+
+def letters_queue(root: Path) -> Queue:
+    """
+    The table of dead letters.
+    """
+    return Queue(root, schema=schema_of(SCHEMA_OF_LETTERS), key=KEY, roll_after=timedelta(seconds=1))
 
 
 def until(true: Callable[[], object]) -> None:

@@ -25,13 +25,15 @@ def entries(lake: Lake) -> list[ManifestEntry]:
     return [entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)]
 
 
-def rows(lake: Lake) -> Rows:
+def rows(lake: Lake, *key: str) -> Rows:
     """
     The live rows: those that no equality delete with a larger number and no position delete with one as large removes.
 
-    Equality deletes are by `id`, and apply wherever the row lies; each position delete names its data file.
+    Equality deletes are by the columns of `key`, usually `id`, and apply wherever the row lies; each position delete
+    names its data file.
     """
-    data, removed, places = list[ManifestEntry](), dict[int, int](), set[tuple[str, int]]()
+    names = key or ("id",)
+    data, removed, places = list[ManifestEntry](), dict[tuple[Any, ...], int](), set[tuple[str, int]]()
     for entry in entries(lake):
         file, number = entry.data_file, entry.sequence_number or 0
         if file.content == DataFileContent.DATA:
@@ -39,14 +41,15 @@ def rows(lake: Lake) -> Rows:
             continue
         for row in _rows(file.file_path):
             if file.content == DataFileContent.EQUALITY_DELETES:
-                removed[row["id"]] = max(number, removed.get(row["id"], 0))
+                of = tuple(row[name] for name in names)
+                removed[of] = max(number, removed.get(of, 0))
             else:
                 places.add((row["file_path"], row["pos"]))
     return [
         row
         for entry in data
         for place, row in enumerate(_rows(entry.data_file.file_path))
-        if removed.get(row["id"], 0) <= (entry.sequence_number or 0)
+        if removed.get(tuple(row[name] for name in names), 0) <= (entry.sequence_number or 0)
         and (entry.data_file.file_path, place) not in places
     ]
 

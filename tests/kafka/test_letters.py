@@ -1,0 +1,327 @@
+"""Dead letters on a scripted cluster: each message in one of two tables, whatever crashes and whoever judges."""
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from bookkeeper.config.dead_letters import KEY
+from bookkeeper.errors import Fenced, NotPossible
+from bookkeeper.leases.lease import NoLease
+from bookkeeper.stores.open import open_store
+from tests.kafka.scripted import Topics
+from tests.kafka.topics import Copy, letters_queue, queue, running, until
+from tests.support.keyed_rows import rows as live_rows
+from tests.support.threads import again_and_again
+from writers.kafka import run
+from writers.kafka import verdicts as verdicts_module
+from writers.kafka.letters import Letters
+from writers.kafka.verdicts import Verdicts
+from writers.loader.formats import Format
+from writers.timing import pause
+from writers.writer import Writer
+
+STRICT, LAX = Format("ndjson"), Format("ndjson", ignore_unknown=True)
+#: no row for a strict reader, a row for a lax one
+ODD = {"more": 1}
+
+
+@pytest.fixture
+def topics() -> Topics:
+    return Topics()
+
+
+@pytest.fixture
+def copy(topics: Topics, tmp_path: Path) -> Copy:
+    return Copy(topics, queue(tmp_path / "rows"), "t", letters=letters_queue(tmp_path / "letters"))
+
+
+def send(topics: Topics, count: int, odd: tuple[int, ...], partition: int = 0) -> None:
+    """Messages whose number is their offset; some with a column that the table does not have."""
+    first = topics.logs["t"][partition].end
+    topics.send("t", [{"n": n} | (ODD if n in odd else {}) for n in range(first, first + count)], partition)
+
+
+def read(copy: Copy, **more: Any) -> None:
+    """To the end, beside the bookkeepers of both tables."""
+    with again_and_again(copy.tick, 0.02):
+        copy.run(**{"form": STRICT, **more})
+
+
+def check(copy: Copy, ends: dict[int, int], odd: dict[int, set[int]] | None = None) -> None:
+    """Each message is in one of the tables, once; with `odd` those are the letters."""
+    rows = [(partition, offset) for _, partition, offset, _ in copy.rows()]
+    aside = [(partition, offset) for _, partition, offset in copy.put_aside()]
+    assert sorted(rows + aside) == [(partition, offset) for partition in ends for offset in range(ends[partition])]
+    if odd is not None:
+        assert aside == sorted((partition, offset) for partition, offsets in odd.items() for offset in offsets)
+
+
+def test_messages_that_are_no_rows_become_letters_and_their_partitions_go_on(topics: Topics, copy: Copy) -> None:
+    topics.make("t", 2)
+    send(topics, 10, odd=(0, 3, 9))
+    topics.send("t", [b"{", {"n": 1}, None], 1, millis=1_700_000_000_123)
+
+    read(copy)
+
+    check(copy, {0: 10, 1: 3}, {0: {0, 3, 9}, 1: {0, 2}})
+    assert copy.letters is not None
+    found = {(it["partition"], it["offset"]): it for it in live_rows(copy.letters, *KEY)}
+    letter = found[1, 0]
+    assert letter["source"] == "copy"
+    assert letter["channel"].endswith("/1")
+    assert letter["value"] == b"{"
+    assert letter["timestamp"].timestamp() == 1_700_000_000.123
+    assert "more" in found[0, 3]["reason"]
+
+
+def test_a_topic_of_bad_messages_alone_is_passed(topics: Topics, copy: Copy) -> None:
+    topics.make("t")
+    topics.send("t", [b"["] * 30)
+    read(copy)
+    commits = len(copy.letters.table().snapshots())  # type: ignore[union-attr]
+    read(copy)
+
+    check(copy, {0: 30}, {0: set(range(30))})
+    assert len(copy.letters.table().snapshots()) == commits  # type: ignore[union-attr]
+
+
+def test_a_topic_goes_on_behind_its_letters(topics: Topics, copy: Copy) -> None:
+    topics.make("t")
+    with again_and_again(copy.tick, 0.02), running(copy, form=STRICT):
+        for last in (20, 40, 60):
+            send(topics, 20, odd=(last - 20, last - 10, last - 1))
+            until(lambda wanted=last - 3 * last // 20: copy.queue.table().scan().count() == wanted)
+
+    check(copy, {0: 60}, {0: {0, 10, 19, 20, 30, 39, 40, 50, 59}})
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+STEPS = {
+    "before the verdict": (Verdicts, "add", True),
+    "behind the verdict": (Verdicts, "add", False),
+    "before the letters": (Letters, "send", True),
+    "behind the letters": (Letters, "send", False),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("then", [STRICT, LAX], ids=["the same verdict", "another verdict"])
+def test_a_crash_at_each_step_and_another_verdict_leave_a_message_in_one_table(
+    topics: Topics, copy: Copy, step: str, then: Format
+) -> None:
+    topics.make("t", 2)
+    for partition in (0, 1):
+        send(topics, 12, odd=(0, 5, 11), partition=partition)
+    kind, name, before = STEPS[step]
+    rightly = getattr(kind, name)
+
+    def crash(self: Any, *given: Any, **more: Any) -> Any:
+        result = None if before else rightly(self, *given, **more)
+        if before or result is not False:
+            raise Crash
+        return result
+
+    with mock.patch.object(kind, name, crash), pytest.raises(Crash):
+        read(copy)
+    copy.tick()
+    send(topics, 3, odd=(13,))
+
+    read(copy, form=then)
+
+    check(copy, {0: 15, 1: 12})
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_a_crash_around_each_publish_of_either_table_leaves_a_message_in_one(
+    topics: Topics, copy: Copy, number: int
+) -> None:
+    topics.make("t")
+    send(topics, 12, odd=(0, 5, 11))
+    rightly, calls = Writer.publish, iter(range(1, 1000))
+
+    def publish(self: Writer, *given: Any, **more: Any) -> Any:
+        call = next(calls)
+        if call == number:
+            raise Crash
+        result = rightly(self, *given, **more)
+        if call + 1 == number and number % 2 == 0:
+            raise Crash
+        return result
+
+    with mock.patch.object(Writer, "publish", publish):
+        try:
+            read(copy)
+        except Crash:
+            copy.tick()
+    read(copy, form=LAX)
+
+    check(copy, {0: 12})
+
+
+@pytest.mark.parametrize("stops", ["before its verdict", "behind its verdict", "behind its letters"])
+def test_a_run_that_stood_still_and_one_that_judges_otherwise_leave_a_message_in_one_table(
+    topics: Topics, copy: Copy, stops: str
+) -> None:
+    topics.make("t")
+    send(topics, 12, odd=(0, 5, 11))
+    kind, name = (Verdicts, "add") if "verdict" in stops else (Letters, "send")
+    rightly, other = getattr(kind, name), Copy(topics, copy.queue, "t", letters=copy.letters)
+    met = list[str]()
+
+    def stand_still(self: Any, *given: Any) -> Any:
+        if met or (stops == "behind its letters" and not (done := rightly(self, *given))):
+            return rightly(self, *given) if met else done
+        met.append(stops)
+        if stops == "behind its verdict":
+            rightly(self, *given)
+        with mock.patch("writers.kafka.source.Shared.lease", no_lease):
+            other.run(form=LAX)
+        return None if stops == "behind its verdict" else rightly(self, *given)
+
+    with mock.patch.object(kind, name, stand_still), again_and_again(copy.tick, 0.02):
+        copy.run(form=STRICT)
+    read(copy, form=LAX)
+
+    assert met
+    check(copy, {0: 12})
+
+
+def no_lease(self: Any, folder: Any, slot: int) -> Any:
+    return NoLease()
+
+
+def test_two_instances_that_judge_otherwise_put_each_message_into_one_table(
+    topics: Topics, copy: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics.make("t", 3)
+    other = Copy(topics, copy.queue, "t", letters=copy.letters)
+    with (
+        mock.patch("writers.kafka.source.Shared.lease", no_lease),
+        again_and_again(copy.tick, 0.02),
+        running(copy, form=STRICT),
+        running(other, form=LAX),
+    ):
+        for first in range(0, 90, 30):
+            for partition in range(3):
+                send(topics, 30, odd=tuple(range(first, first + 30, 4)), partition=partition)
+            until(lambda wanted=first // 10 + 3: caplog.text.count("slot begins anew") >= wanted)
+    read(copy)
+
+    check(copy, dict.fromkeys(range(3), 90))
+
+
+def test_a_source_with_letters_is_not_started_without(topics: Topics, copy: Copy) -> None:
+    topics.make("t")
+    send(topics, 3, odd=(1,))
+    read(copy)
+    bare = Copy(topics, copy.queue, "t")
+
+    with pytest.raises(NotPossible, match="copy has dead letters, and is started without"):
+        bare.run()
+
+
+def test_a_table_with_other_keys_is_no_table_of_letters(topics: Topics, tmp_path: Path) -> None:
+    topics.make("t")
+    copy = Copy(topics, queue(tmp_path / "rows"), "t", letters=queue(tmp_path / "letters"))
+
+    with pytest.raises(NotPossible, match="is no table of dead letters: its keys are none"):
+        copy.run()
+
+
+def test_at_most_so_many_become_letters_where_that_is_asked_for(topics: Topics, copy: Copy) -> None:
+    topics.make("t", 2)
+    send(topics, 10, odd=(1, 3, 5))
+    send(topics, 5, odd=(), partition=1)
+
+    with pytest.raises(NotPossible, match="t/0: the message at offset 5 is no row"):
+        read(copy, most_bad=2)
+
+    check(copy, {0: 5, 1: 5}, {0: {1, 3}})
+
+
+HOSTILE = [
+    b"{",
+    b"[]",
+    b'{"version": 2, "letters": {}}',
+    b'{"version": 1}',
+    b'{"version": 1, "letters": []}',
+    b'{"version": 1, "letters": {"a": 1}}',
+    b'{"version": 1, "letters": {"a": [-1]}}',
+    b'{"version": 1, "letters": {"a": [true]}}',
+    b'{"version": 1, "letters": {"a": [1e400]}}',
+    b'{"version": 1, "letters": {"a": [18446744073709551616]}}',
+    b"[" * 100_000,
+    b"\xff",
+]
+
+
+@pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
+def test_verdicts_that_are_none_stop_the_source(tmp_path: Path, data: bytes) -> None:
+    store = open_store(str(tmp_path))
+    store.replace("letters/copy-01.json", data)
+
+    for slot, others in (("copy-01", []), ("copy-00", ["copy-01"])):
+        with pytest.raises(NotPossible, match=r"letters/copy-01.json (is not readable|has version 2)"):
+            Verdicts(store, slot, others, "run", pause)
+
+
+def test_verdicts_that_are_too_large_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts_module, "_BYTES", 10)
+    store = open_store(str(tmp_path))
+    store.replace("letters/copy-01.json", b"{" + b" " * 20 + b"}")
+
+    with pytest.raises(NotPossible, match=r"letters/copy-01.json is not readable"):
+        Verdicts(store, "copy-01", [], "run", pause)
+
+
+def test_where_many_wait_for_the_table_the_source_reads_no_further(
+    topics: Topics, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts_module, "MOST", 30)
+    monkeypatch.setattr(run, "FIRST_MESSAGES", 10)
+    monkeypatch.setattr(run, "MOST_MESSAGES", 10)
+    topics.make("t")
+    topics.send("t", [b"["] * 100)
+    with again_and_again(copy.tick, 0.02), running(copy, form=STRICT):
+        until(lambda: len(copy.put_aside()) == 100)
+
+    check(copy, {0: 100})
+
+
+def test_the_verdicts_of_a_slot_that_has_moved_count(topics: Topics, copy: Copy) -> None:
+    topics.make("t")
+    send(topics, 6, odd=(2,))
+    rightly = Letters.send
+
+    def crash(self: Letters, *given: Any) -> bool:
+        if rightly(self, *given):
+            raise Crash
+        return False
+
+    with mock.patch.object(Letters, "send", crash), pytest.raises(Crash):
+        read(copy, slots=1)
+    place = Path(copy.folder.removeprefix("file://")) / "letters"
+    (place / "copy-00.json").rename(place / "copy-03.json")
+    read(copy, slots=1, form=LAX)
+
+    check(copy, {0: 6}, {0: {2}})
+
+
+def test_of_two_runs_that_claim_one_goes_on(copy: Copy) -> None:
+    store = open_store(copy.folder)
+    first = Verdicts(store, "copy-00", [], "a", pause)
+    second = Verdicts(store, "copy-00", [], "b", pause)
+    second.add({"c": [7]}, {})
+
+    with pytest.raises(Fenced, match="another run of this slot has claimed"):
+        first.add({"c": [8]}, {})
+    second.add({"c": [9], "d": [1]}, {"c": 8})
+    third = Verdicts(store, "copy-00", [], "c", pause)
+
+    assert [third.has("c", offset) for offset in (7, 8, 9)] == [False, False, True]
+    assert third.has("d", 1)
