@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from writers.kafka.client import OFFSET_LOST, PARTITION_EOF
-from writers.kafka.places import Partition, Topic
+from writers.kafka.places import Partition, Topic, named_id
 from writers.kafka.start import EARLIEST, GROUP, LATEST, OFFSET, Start
 from writers.timing import pause
 
@@ -87,6 +87,8 @@ class Topics:
 
     def __init__(self) -> None:
         self.ids, self.logs = dict[str, str](), dict[str, list[Log]]()
+        #: as of brokers that give topics no ids
+        self.without_ids = False
         #: offsets of groups
         self.groups = dict[tuple[str, Partition], int]()
         self._then: list[Callable[[], None]] = []
@@ -155,8 +157,14 @@ class Cluster:
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:
         known = self._topics
         return {
-            name: Topic(_CLUSTER, name, known.ids[name], len(known.logs[name])) for name in names if name in known.ids
+            name: Topic(_CLUSTER, name, named_id(name) if known.without_ids else known.ids[name], len(known.logs[name]))
+            for name in names
+            if name in known.ids
         }
+
+    def messages_at(self, places: Mapping[Partition, int]) -> dict[Partition, Scripted]:
+        found = {item: self._topics.logs[item.topic][item.number].messages.get(at) for item, at in places.items()}
+        return {item: message for item, message in found.items() if message is not None}
 
     def offsets_of(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:
         known = self._topics.groups

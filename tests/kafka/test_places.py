@@ -9,7 +9,7 @@ from bookkeeper.errors import ConfigInvalid, NotPossible
 from writers.kafka import start
 from writers.kafka.client import Cluster, properties_in
 from writers.kafka.command import wanted_of
-from writers.kafka.places import Chains, Place, Topic, tag
+from writers.kafka.places import Chains, Place, Seen, Topic, tag
 
 OLD = Topic("c1", "orders", "old-id", 4)
 NEW = Topic("c1", "orders", "new-id", 4)
@@ -19,7 +19,14 @@ def chains(slot: str, topic: Topic, number: int, place: Place) -> Chains:
     return Chains({slot: {topic.channel(number): place.text(topic.name)}})
 
 
-@pytest.mark.parametrize("place", [Place(0, None, 1), Place(2**63 - 1, 2**31 - 1, 999_999)])
+PLACES = [
+    Place(0, None, 1),
+    Place(2**63 - 1, 2**31 - 1, 999_999),
+    Place(10**15, 99_999, 2000, Seen(10**15 - 1000, "abcdefgh")),
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_a_place_is_read_as_it_was_written_and_fits_a_txlog(place: Place) -> None:
     topic = Topic("A" * 22, "t" * 249, "B" * 22, 1)
     offsets.check({topic.channel(2**31 - 1): place.text(topic.name)})

@@ -4,6 +4,7 @@ its partitions. Nothing is subscribed, and the group decides nothing: its offset
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,9 +20,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from bookkeeper.errors import ConfigInvalid, NotPossible, SourceUnavailable
+from bookkeeper.errors import ConfigInvalid, SourceUnavailable
 from writers.kafka.messages import Message
-from writers.kafka.places import Partition, Topic
+from writers.kafka.places import Partition, Topic, named_id
 from writers.kafka.start import EARLIEST, GROUP, LATEST, OFFSET, Start
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ class Cluster:
         self._id: str | None = None
 
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:
-        """Those of these topics that there are; raises NotPossible where brokers give topics no id."""
+        """Those of these topics that there are."""
         with _asked():
             if self._id is None:
                 self._id = str(self._admin.describe_cluster(request_timeout=_SECONDS).result(_SECONDS).cluster_id)
@@ -92,9 +93,33 @@ class Cluster:
                 # As Kafka's own tools write it; librdkafka takes + and /.
                 topic_id = str(about.topic_id).replace("+", "-").replace("/", "_")
                 if topic_id == _NO_UUID:
-                    hint = "Kafka 2.8 and later give one; it shows whether a topic was made anew."
-                    raise NotPossible(f"the brokers give the topic {name} no id", hint=hint)
+                    topic_id = named_id(name)
                 found[name] = Topic(self._id, name, topic_id, len(about.partitions))
+        return found
+
+    def messages_at(self, places: Mapping[Partition, int]) -> dict[Partition, Message]:
+        """The messages at these offsets; of a partition that has none there, there is none in the result."""
+        settings = {**self._settings, **_OURS, "group.id": self._group, "queued.min.messages": 1}
+        consumer, found, left = _made(Consumer, settings), dict[Partition, Message](), {*places}
+        try:
+            with _asked():
+                consumer.assign([TopicPartition(*partition, offset) for partition, offset in places.items()])
+                over = time.monotonic() + _SECONDS
+                while left:
+                    if time.monotonic() >= over:
+                        raise TimeoutError
+                    for message in consumer.consume(len(left), 0.5):
+                        partition, error = Partition(message.topic(), message.partition()), message.error()
+                        if message.topic() is None or partition not in left:
+                            continue
+                        if error is None and message.offset() == places[partition]:
+                            found[partition] = message
+                        if error is None or error.code() in (PARTITION_EOF, OFFSET_LOST):
+                            left.remove(partition)
+                        elif not error.retriable():
+                            raise KafkaException(error)
+        finally:
+            consumer.close()
         return found
 
     def offsets_of(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:

@@ -17,7 +17,10 @@ from bookkeeper.contract.offsets import Offsets
 from bookkeeper.errors import NotPossible
 
 _CHANNEL = re.compile(r"(.+)/([A-Za-z0-9_-]+)/([0-9]{1,10})")
-_PLACE = re.compile(r"([0-9]{1,19})\.([0-9]{0,10})\.([0-9]{1,10})\.([A-Za-z0-9_-]{8})")
+_PLACE = re.compile(
+    r"([0-9]{1,19})\.([0-9]{0,10})\.([0-9]{1,10})\.([A-Za-z0-9_-]{8})(?:\.([0-9]{1,19})\.([A-Za-z0-9_-]{8}))?"
+)
+_NAMED = "name-"
 _OTHER_NAME = "Give another --name: this one belongs to another kind of source."
 
 
@@ -44,22 +47,37 @@ class Topic:
         """The channel of a partition."""
         return f"{self.cluster}/{self.id}/{number}"
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the brokers give topics no ids: then its messages alone show whether it was made anew."""
+        return self.id.startswith(_NAMED)
+
+
+class Seen(NamedTuple):
+    """A message that was read: its offset, and eight characters that stand for its time, key and value."""
+
+    offset: int
+    digest: str
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """
     How far a partition was read: the offset of its next message, and the leader epoch of the last one (None: unknown).
 
-    `begun` is the number of partitions that the topic had when it was begun.
+    `begun` is the number of partitions that the topic had when it was begun; `seen` the last message that was read of
+    a topic without an id.
     """
 
     next: int
     epoch: int | None
     begun: int
+    seen: Seen | None = None
 
     def text(self, topic: str) -> str:
         """The offset as a txlog says it, for a topic of this name."""
-        return f"{self.next}.{'' if self.epoch is None else self.epoch}.{self.begun}.{tag(topic)}"
+        text = f"{self.next}.{'' if self.epoch is None else self.epoch}.{self.begun}.{tag(topic)}"
+        return text if self.seen is None else f"{text}.{self.next - self.seen.offset}.{self.seen.digest}"
 
 
 def next_of(text: str) -> int:
@@ -80,7 +98,21 @@ def tag(topic: str) -> str:
     """
     Eight characters that stand for the name of a topic: 48 bits of its SHA-256.
     """
-    return base64.urlsafe_b64encode(hashlib.sha256(topic.encode()).digest()[:6]).decode()
+    return digest(topic.encode())
+
+
+def digest(data: bytes) -> str:
+    """
+    Eight characters: 48 bits of the SHA-256.
+    """
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()[:6]).decode()
+
+
+def named_id(topic: str) -> str:
+    """
+    What stands for the id of a topic whose brokers give it none.
+    """
+    return f"{_NAMED}{tag(topic)}"
 
 
 class _Known(NamedTuple):
@@ -141,5 +173,7 @@ def _parsed(slot: str, offsets: Offsets) -> Iterator[_Known]:
         if found is None or place is None:
             raise NotPossible(f"{slot} has read the channel {channel} up to {text}: no partition", hint=_OTHER_NAME)
         epoch = int(place[2]) if place[2] else None
-        at = Place(int(place[1]), epoch, int(place[3]))
+        offset = int(place[1])
+        seen = Seen(offset - int(place[5]), place[6]) if place[5] else None
+        at = Place(offset, epoch, int(place[3]), seen)
         yield _Known(slot, found[1], found[2], int(found[3]), at, place[4])

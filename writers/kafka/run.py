@@ -18,7 +18,8 @@ from bookkeeper.errors import Backpressure, BookkeeperError, SourceUnavailable, 
 from writers.kafka.client import OFFSET_LOST, PARTITION_EOF, Cluster, SlotConsumer
 from writers.kafka.letters import Letters
 from writers.kafka.messages import Bad, Converted, Message, MessageReader, Outdated, converted, partition_of
-from writers.kafka.places import Partition, Place, Topic, next_of
+from writers.kafka.named_topics import not_there, seen_of
+from writers.kafka.places import Partition, Place, Seen, Topic, next_of
 from writers.kafka.start import Start
 from writers.loader.change_lines import split_deleted
 from writers.timing import Clock, Wait
@@ -81,9 +82,14 @@ class Cursor:
         """Its offset, as a txlog says it."""
         return self.place.text(self.topic.name)
 
-    def move(self, offset: int, epoch: int | None) -> None:
+    def move(self, offset: int, epoch: int | None, seen: Seen | None = None) -> None:
         """The next message is the one at this offset."""
-        self.place = Place(offset, self.place.epoch if epoch is None else epoch, self.place.begun)
+        epoch = self.place.epoch if epoch is None else epoch
+        self.place = Place(offset, epoch, self.place.begun, seen or self.place.seen)
+
+    def begin(self, offset: int) -> None:
+        """It is read on from this offset, whatever was read before."""
+        self.place = Place(offset, self.place.epoch, self.place.begun)
 
 
 @dataclass(frozen=True)
@@ -134,6 +140,8 @@ class Run:
         self._moved = {cursor.channel: cursor.text for cursor in fresh}
         #: topics of rows that are not published, also of partitions that have stopped since
         self._touched = dict[str, Topic]()
+        #: of topics without ids: a message from before the next txlog, by partitions that it has messages of
+        self._proofs = dict[Partition, Seen]()
         self._card, self._reader = writer.card, handling.reader(writer)
         self._most, self._waits, self._bytes = FIRST_MESSAGES, False, 0
         self._rolled_at: datetime | None = None
@@ -214,7 +222,12 @@ class Run:
         for key, message in last.items():
             cursor = self.cursors[Partition(*key)]
             stopped = result.stopped.get(cursor.partition)
-            cursor.move(message.offset() + 1 if stopped is None else stopped, message.leader_epoch())
+            seen = None
+            if cursor.topic.is_named:
+                first = next(item for item in messages if partition_of(item) == cursor.partition)
+                self._proofs.setdefault(cursor.partition, cursor.place.seen or seen_of(first))
+                seen = seen_of(message) if stopped is None else None
+            cursor.move(message.offset() + 1 if stopped is None else stopped, message.leader_epoch(), seen)
             self._moved[cursor.channel] = cursor.text
             self._touched[cursor.topic.name] = cursor.topic
         if result.tables:
@@ -327,7 +340,7 @@ class Run:
             self._stop(partition, what, hint)
             return
         log.warning("place lost", extra={"action": "go on", "partition": str(partition), "cause": what, "to": offset})
-        cursor.move(offset, None)
+        cursor.begin(offset)
         self._moved[cursor.channel] = cursor.text
         self._consumer.unassign(partition)
         self._consumer.assign({partition: (offset, None)})
@@ -367,7 +380,8 @@ class Run:
     def _published(self, name: TxlogName | None) -> None:
         self._moved = {}
         if name is not None:
-            self._settled, self._count, self._bytes, self._touched = False, self._count + 1, 0, {}
+            self._settled, self._count, self._bytes = False, self._count + 1, 0
+            self._touched, self._proofs = {}, {}
 
     def _passed(self) -> dict[str, int]:
         return {channel: next_of(text) for channel, text in self._writer.committed_offsets().items()}
@@ -380,6 +394,8 @@ class Run:
             now = found.get(name)
             if now is None or (now.id, now.cluster) != (topic.id, topic.cluster):
                 raise TopicChanged(f"the topic {name} was {'deleted' if now is None else 'made anew'}")
+        for partition, why in not_there(self._cluster, self._proofs).items():
+            raise TopicChanged(f"{partition}: {why}")
 
     def _look(self) -> None:
         """Now and then: whether a txlog was rejected, what is committed, and how far behind it is."""

@@ -28,7 +28,8 @@ from bookkeeper.errors import (
 from bookkeeper.leases.lease import Lease
 from writers.kafka.client import SlotConsumer
 from writers.kafka.letters import Letters
-from writers.kafka.places import Chains, Partition, Place, Topic, end_of
+from writers.kafka.named_topics import not_there
+from writers.kafka.places import Chains, Partition, Place, Seen, Topic, end_of
 from writers.kafka.run import Cursor, Handling, Run, TopicChanged
 from writers.kafka.source import Shared
 from writers.kafka.start import EARLIEST, GROUP, Start, chosen
@@ -235,6 +236,7 @@ class SlotLoop:
         if unknown:
             chains = Chains({**self._shared.chains(folder), **own})
         starts = self._starts(chains, topics, unknown)
+        wanted = wanted - self._other_topics(consumer, chains, topics, wanted)
         groups = self._groups(starts)
         cursors, fresh = list[Cursor](), list[Cursor]()
         for item in sorted(wanted):
@@ -252,6 +254,25 @@ class SlotLoop:
             cursor.high = consumer.range(item)[1] if self._shared.wanted.until_end else None
             cursors.append(cursor)
         return cursors, fresh
+
+    def _other_topics(
+        self, consumer: SlotConsumer, chains: Chains, topics: Mapping[str, Topic], wanted: set[Partition]
+    ) -> set[Partition]:
+        """Partitions of topics without ids that lack the message that was read last; they are stopped."""
+        seen = dict[Partition, Seen]()
+        for item in wanted:
+            topic = topics[item.topic]
+            place = chains.place(topic, item.number, self._name) if topic.is_named else None
+            if place is None or place.seen is None or consumer.range(item) == (place.next, place.next):
+                continue  # the last case: all has expired that was read, and nothing came
+            seen[item] = place.seen
+        found = not_there(self._shared.cluster, seen)
+        for item, why in found.items():
+            what = f"{why}: it may be another topic now, and its brokers give topics no ids"
+            forget = f"`bookkeeper forget {self._name} --channel {topics[item.topic].channel(item.number)}`"
+            hint = f"To read it from its beginning: {forget}, and start it under another --name."
+            self._shared.stop(self._name, item, what, hint)
+        return found.keys() & wanted
 
     def _starts(
         self, chains: Chains, topics: Mapping[str, Topic], unknown: Sequence[Partition]
