@@ -132,7 +132,11 @@ class Run:
         if self._waits:
             self._wait(seconds)
         else:
-            self._take(self._consumer.consume(self._most, seconds))
+            try:
+                self._take(self._consumer.consume(self._most, seconds))
+            except SourceUnavailable:  # of a registry: what was read before it is not held up
+                self.finish()
+                raise
         full = self._handling.full(self._bytes)
         if full or self._waits or self._writer.due() or (eager and self.ended) or not self._writer.unpublished_rows:
             self._publish()
