@@ -172,7 +172,7 @@ def _exact_double(value: Any) -> float:
 
 def _exact_single(value: Any) -> float:
     try:
-        (number,) = struct.unpack("f", struct.pack("f", value))
+        (number,) = struct.unpack("<f", struct.pack("<f", value))
     except OverflowError as exc:
         raise ValueError(f"{value} does not fit into 32 bits") from exc
     if number != value and not math.isnan(value):
