@@ -161,8 +161,8 @@ class Registry:
     def _follow(
         self, answer: Mapping[str, Any], found: dict[tuple[str, int], str], inside: tuple[tuple[str, int], ...]
     ) -> None:
-        given = answer.get("references") or ()
-        for item in given if isinstance(given, list) else (given,):
+        given = answer.get("references") or []
+        for item in given if isinstance(given, list) else [given]:
             subject, version = (item.get("subject"), item.get("version")) if isinstance(item, dict) else (None, None)
             if not isinstance(subject, str) or not isinstance(version, int):
                 raise AvroRefused("its references have no subject and version")
