@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
@@ -39,7 +40,7 @@ from pyiceberg.types import (
 
 from tests.kafka.test_messages import Fake, rows
 from writers.kafka.avro import AvroForm, ById, OneSchema
-from writers.kafka.avro_schema import MOST_DEPTH, SCHEMA_BYTES, AvroRefused, AvroSchema, NoAvro
+from writers.kafka.avro_schema import MOST_DEPTH, MOST_MEMORY, SCHEMA_BYTES, AvroRefused, AvroSchema, NoAvro
 from writers.kafka.messages import Converted, MessageReader, Outdated, converted
 from writers.loader.records import BadLine
 
@@ -392,6 +393,29 @@ def test_hostile_bytes_are_refused_in_time(fields: dict[str, Any], data: bytes) 
         schema.read(data, 0)
 
     assert perf_counter() - began < SECONDS
+
+
+def chain(depth: int) -> Any:
+    return record({"a": chain(depth - 1)}, f"c{depth}") if depth else ["null", "int"]
+
+
+@pytest.mark.parametrize(
+    ("items", "fits"), [(chain(20), False), (chain(1), True), ({"type": "map", "values": "int"}, True), ("int", True)]
+)
+def test_a_byte_of_a_message_makes_no_kilobytes_of_memory(items: Any, fits: bool) -> None:
+    schema, number = of({"a": {"type": "array", "items": items}}), 2**20 - 7
+    data = written("long", number) + b"\x00" * (number + 1)
+    tracemalloc.start()
+
+    try:
+        if fits:
+            assert len(schema.read(data, 0)["a"]) == number
+        else:
+            with pytest.raises(NoAvro, match="could take more than 256 MiB"):
+                schema.read(data, 0)
+        assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_key_that_a_map_gives_twice_is_refused() -> None:

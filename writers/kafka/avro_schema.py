@@ -18,6 +18,10 @@ from fastavro import parse_schema, schemaless_reader
 SCHEMA_BYTES = 2**20
 #: of types in types, and of types in all; named types count wherever they are used
 MOST_DEPTH, MOST_TYPES = 32, 20_000
+#: bytes that the value of one message may take, unless a byte of it takes no more than usual, as of JSON
+MOST_MEMORY, _USUAL_DENSITY = 2**28, 64
+#: about, of an empty dictionary, and of a number, a text or an empty list
+_RECORD_MEMORY, _SMALL_MEMORY = 160, 56
 _MOST_PRECISION = 1000
 _PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
@@ -87,6 +91,7 @@ class AvroSchema:
         self._plain: Any = _by_number(
             parse_schema({"type": "record", "name": "top", "fields": [{"name": "", "type": _plain(self.top, count())}]})
         )
+        self._density = max(_densities(self.top), default=0.0)
         self._plain["__named_schemas"] = {}  # all types are written out; it would be copied for each message
 
     def read(self, data: bytes, at: int) -> Any:
@@ -94,6 +99,8 @@ class AvroSchema:
         The value that begins there and ends with the data: records as dictionaries, maps as lists of {key, value},
         logical types as their plain values. Raises NoAvro.
         """
+        if self._density > _USUAL_DENSITY and self._density * len(data) > MOST_MEMORY:
+            raise NoAvro(f"{len(data)} bytes are too many for its schema: its arrays could take more than 256 MiB")
         stream = io.BytesIO(data)
         stream.seek(at)
         try:
@@ -243,6 +250,33 @@ def _meaning(kind: str, about: dict[str, Any], size: int | None) -> tuple[str, i
 
 def _shown(value: Any) -> str:
     return f"{value!r:.80}"
+
+
+def _densities(avro: Avro) -> Iterator[float]:
+    """For each array and map: bytes of memory for a byte of its items, where they take the most."""
+    if avro.kind in ("array", "map"):
+        of_key, pair = (1, _RECORD_MEMORY + _SMALL_MEMORY) if avro.kind == "map" else (0, 8)
+        most = 0.0
+        for _ in range(5):  # the choice of branches depends on what it gives: Dinkelbach's iteration
+            size, memory = _densest(avro.parts["items"], most)
+            most = (memory + pair) / (size + of_key)
+        yield most
+    for part in avro.parts.values():
+        yield from _densities(part)
+
+
+def _densest(avro: Avro, most: float) -> tuple[int, int]:
+    """A small value: its bytes, and about the memory that it takes. In unions, of what takes more than `most` a byte."""
+    if avro.kind == "union":
+        branches = ((size + 1, memory) for size, memory in (_densest(part, most) for part in avro.parts.values()))
+        return max(branches, key=lambda branch: branch[1] - most * branch[0])
+    if avro.kind == "record":
+        parts = [_densest(part, most) for part in avro.parts.values()]
+        return sum(size for size, _ in parts), sum(memory + 32 for _, memory in parts) + _RECORD_MEMORY
+    if avro.kind == "null":
+        return 0, 0
+    size = {"fixed": avro.size, "float": 4, "double": 8}.get(avro.kind, 1)
+    return size, _SMALL_MEMORY + (size if avro.kind == "fixed" else 0)
 
 
 def _plain(avro: Avro, numbers: Iterator[int]) -> Any:
