@@ -266,7 +266,7 @@ def _densities(avro: Avro) -> Iterator[float]:
 
 
 def _densest(avro: Avro, most: float) -> tuple[int, int]:
-    """A small value: its bytes, and about the memory that it takes. In unions, of what takes more than `most` a byte."""
+    """A small value: its bytes, and about its memory; of a union the branch that is most beyond `most` a byte."""
     if avro.kind == "union":
         branches = ((size + 1, memory) for size, memory in (_densest(part, most) for part in avro.parts.values()))
         return max(branches, key=lambda branch: branch[1] - most * branch[0])
