@@ -1,6 +1,7 @@
 """A schema registry on loopback, with what it shall answer next; it notes what it was asked."""
 
 import json
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,7 +43,7 @@ class Stub:
 
 
 @contextmanager
-def registry() -> Iterator[Stub]:
+def registry(tls: ssl.SSLContext | None = None) -> Iterator[Stub]:
     """
     A registry until the block ends.
     """
@@ -62,7 +63,9 @@ def registry() -> Iterator[Stub]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    stub.url = f"http://127.0.0.1:{server.server_port}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    stub.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
     thread = threads.start(lambda: server.serve_forever(0.01), "registry stub")
     try:
         yield stub

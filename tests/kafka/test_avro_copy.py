@@ -12,6 +12,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from tests.kafka.registry import Stub, registry
 from tests.kafka.test_avro import record, written
 from tests.kafka.test_copy import beside, until
+from tests.kafka.test_page import run
 from tests.kafka.topics import Copy, Topics, queue
 from tests.support.keyed_rows import state
 from writers.kafka.avro import AvroForm, ById
@@ -114,3 +115,22 @@ def test_a_table_with_changes_of_debezium_is_as_they_leave_it(topics: Topics, st
     copy.queue.tick()
 
     assert state(copy.queue) == {0: "a", 1: "b", 4: "a", 9: "c"}
+
+
+def test_the_command_reads_by_registry_and_by_file(topics: Topics, stub: Stub, tmp_path: Path) -> None:
+    table = queue(tmp_path, TABLE)
+    client, schema = tmp_path / "client.properties", tmp_path / "first.avsc"
+    client.write_text("client.id=me\nschema.registry.basic.auth.user.info=me:secret\n")
+    schema.write_text(json.dumps(FIRST))
+    for name, value in (("by-id", message(2, SECOND, {"n": 1, "text": "a"})), ("by-file", written(FIRST, {"n": 2}))):
+        topics.make(name)
+        topics.send(name, [value])
+    usual = ["--folder", table.made.folder, "--brokers", topics.brokers, "--until-end", "--format", "avro"]
+
+    run(["writer", "kafka", *usual, "--topic", "by-id", "--name", "a", "--registry", stub.url, "--client", str(client)])
+    run(["writer", "kafka", *usual, "--topic", "by-file", "--name", "b", "--schema", str(schema)])
+    table.tick()
+
+    assert {user for _, user in stub.asked} == {"Basic bWU6c2VjcmV0"}
+    found = table.table().scan().to_arrow().select(["n", "text"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [(1, "a"), (2, None)]

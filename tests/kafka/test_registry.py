@@ -2,12 +2,20 @@
 
 import json
 import socket
+import ssl
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
 
 import pytest
 import requests
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from bookkeeper.errors import ConfigInvalid, NotPossible, SourceUnavailable
 from tests.kafka.registry import Stub, registry
@@ -236,6 +244,41 @@ def test_settings_that_say_nothing_are_refused_and_never_said(url: str, more: di
         access_to(url, {f"schema.registry.{key}": value for key, value in more.items()})
 
     assert "secret" not in str(raised.value)
+
+
+def certificates(folder: Path) -> None:
+    """A certificate of 127.0.0.1 that is its own authority, for a server and for a client, and one of another key."""
+    now = datetime.now(UTC)
+    for file in ("own", "other"):
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, file)])
+        made = (
+            x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(days=1), now + timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
+            .add_extension(x509.BasicConstraints(True, None), True)
+            .sign(key, hashes.SHA256())
+        )
+        (folder / f"{file}.pem").write_bytes(made.public_bytes(Encoding.PEM))
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        (folder / f"{file}.key").write_bytes(private)
+
+
+def test_both_sides_show_certificates_and_another_authority_is_not_trusted(tmp_path: Path) -> None:
+    certificates(tmp_path)
+    own, key = str(tmp_path / "own.pem"), str(tmp_path / "own.key")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=own)
+    tls.load_cert_chain(own, key)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    shown = {"schema.registry.ssl.certificate.location": own, "schema.registry.ssl.key.location": key}
+    with registry(tls) as stub:
+        stub.schemas[7] = INT
+        for more in ({}, {"schema.registry.ssl.ca.location": str(tmp_path / "other.pem")}):
+            with pytest.raises(SourceUnavailable, match="cannot be trusted"):
+                Registry(access_to(stub.url, {**shown, **more})).schema(7)
+
+        trusted = {**shown, "schema.registry.ssl.ca.location": own}
+
+        assert Registry(access_to(stub.url, trusted)).schema(7).top.kind == "record"
 
 
 def test_its_settings_do_not_reach_the_client_of_kafka(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 from fastavro import parse_schema, schemaless_reader
+from fastavro.schema import SchemaParseException
 
 SCHEMA_BYTES = 2**20
 #: of types in types, and of types in all; named types count wherever they are used
@@ -87,10 +88,11 @@ class AvroSchema:
         for other in references:
             types.read(other)
         self.top = types.read(text)
-        # Parsed by fastavro's own rules; where its readers look by number, a negative one must not be found.
-        self._plain: Any = _by_number(
-            parse_schema({"type": "record", "name": "top", "fields": [{"name": "", "type": _plain(self.top, count())}]})
-        )
+        top = {"type": "record", "name": "top", "fields": [{"name": "", "type": _plain(self.top, count())}]}
+        try:
+            self._plain: Any = _by_number(parse_schema(top))
+        except SchemaParseException as exc:
+            raise AvroRefused(f"fastavro refuses the schema: {exc}"[:300]) from exc
         self._density = max(_densities(self.top), default=0.0)
         self._plain["__named_schemas"] = {}  # all types are written out; it would be copied for each message
 
@@ -302,7 +304,10 @@ def _plain(avro: Avro, numbers: Iterator[int]) -> Any:
 
 
 def _by_number(parsed: Any) -> Any:
-    """With the branches of unions, and the symbols of enums, in dictionaries by number."""
+    """
+    With the branches of unions, and the symbols of enums, in dictionaries by number: fastavro looks them up by number,
+    and in a list finds a negative one, too.
+    """
     if isinstance(parsed, list):
         return {"type": "union", **{number: _by_number(branch) for number, branch in enumerate(parsed)}}
     if not isinstance(parsed, dict):
