@@ -1,7 +1,8 @@
 """
 Changes of a database as upserts and deletes by key: Debezium's envelope, or flat rows with a field that says the op.
 
-Pure: decoded JSON in, changes out. Nothing becomes an insert, because a source that is read again repeats its rows.
+Pure: decoded JSON or Avro in, changes out. Nothing becomes an insert, because a source that is read again repeats its
+rows.
 """
 
 import base64
@@ -16,7 +17,8 @@ UPSERTS = frozenset({"c", "create", "i", "insert", "r", "read", "u", "update", "
 DELETES = frozenset({"d", "delete"})
 #: Debezium's default for a large value that an update did not change, as text and as bytes
 UNAVAILABLE = "__debezium_unavailable_value"
-UNAVAILABLE_TEXTS = frozenset({UNAVAILABLE, base64.b64encode(UNAVAILABLE.encode()).decode()})
+_UNAVAILABLE_BYTES = UNAVAILABLE.encode()
+UNAVAILABLE_TEXTS = frozenset({UNAVAILABLE, base64.b64encode(_UNAVAILABLE_BYTES).decode()})
 _BEFORE = "Set the table's REPLICA IDENTITY to DEFAULT or FULL, so that the old key is there."
 _ENVELOPE = "Give Debezium's envelope (before, after, op), or name the field that says the op."
 _FULL = "An upsert replaces the whole row: set the table's REPLICA IDENTITY to FULL."
@@ -93,4 +95,4 @@ def _is_unavailable(value: Any) -> bool:
         return any(map(_is_unavailable, value))
     if isinstance(value, Mapping):
         return any(map(_is_unavailable, [*value, *value.values()]))
-    return isinstance(value, str) and value in UNAVAILABLE_TEXTS
+    return (isinstance(value, str) and value in UNAVAILABLE_TEXTS) or value == _UNAVAILABLE_BYTES

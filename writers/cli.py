@@ -196,10 +196,16 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
 @click.option(
     "--format",
     "kind",
-    type=click.Choice(["json", "debezium", "raw"]),
+    type=click.Choice(["json", "debezium", "avro", "debezium-avro", "raw"]),
     default="json",
     show_default=True,
     help="How values are read; raw: not at all, columns named value, key, topic ... take the parts.",
+)
+@click.option("--registry", metavar="URL", help="Registry with the schemas of Avro; messages begin with a schema id.")
+@click.option(
+    "--schema",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with the schema of Avro (.avsc); messages are bare values of it.",
 )
 @click.option(
     "--column",
@@ -232,7 +238,7 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
 @click.option(
     "--client",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File of librdkafka's settings, key=value, for TLS and SASL.",
+    help="File of librdkafka's settings, key=value, for TLS and SASL; and schema.registry.*.",
 )
 @click.option(
     "--dead-letters",
@@ -252,7 +258,7 @@ def kafka(name: str, quiet: bool, **more: Any) -> None:
 
     Stop or kill it at any time and start it again with the same --name. Several instances with --share 1/3, 2/3 and
     3/3 divide the work; one that is away is stood in for. On a keyed table each message is an upsert; --format
-    debezium brings deletes too.
+    debezium and debezium-avro bring deletes too.
 
     A message that is no row stops its partition, or is passed over with --max-bad. Where the table has `dead-letters =
     true`, or with --dead-letters, it is put into TABLE__rejected. A topic that was made anew, and offsets that are

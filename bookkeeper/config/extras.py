@@ -13,6 +13,7 @@ EXTRAS = {
     "gcsfs": "gcs",
     "psycopg2": "postgres",
     "pyspark": "spark",
+    "requests": "kafka",
     "s3fs": "s3",
     "sqlalchemy": "daemon",
 }

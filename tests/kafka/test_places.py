@@ -86,12 +86,30 @@ def test_to_go_on_is_said_of_a_topic_or_of_a_partition() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"columns": ["key"]}, {"columns": ["colour=c"]}, {"share": "2/1"}, {"begin": "soon"}, {"go_on": ["x"]}]
+    "given",
+    [
+        {"columns": ["key"]},
+        {"columns": ["colour=c"]},
+        {"share": "2/1"},
+        {"begin": "soon"},
+        {"go_on": ["x"]},
+        {"kind": "avro"},
+        {"kind": "avro", "registry": "http://registry", "schema": Path(__file__)},
+        {"kind": "avro", "registry": "http://registry", "base64_bytes": True},
+        {"kind": "avro", "schema": Path(__file__)},
+        {"kind": "debezium-avro", "schema": Path("nowhere")},
+        {"registry": "http://registry"},
+        {"kind": "raw", "schema": Path(__file__)},
+        {"kind": "raw", "base64_bytes": True},
+        {"kind": "raw", "ignore_unknown": True},
+    ],
 )
 def test_options_that_say_nothing_are_refused(given: dict[str, object]) -> None:
     usual = {
         "topics": ["t"],
         "kind": "json",
+        "registry": None,
+        "schema": None,
         "base64_bytes": False,
         "ignore_unknown": False,
         "share": "1/1",
@@ -103,10 +121,10 @@ def test_options_that_say_nothing_are_refused(given: dict[str, object]) -> None:
         "until_end": False,
         "memory": 2**20,
     }
-    assert wanted_of("copy", usual).share == (1, 1)
+    assert wanted_of("copy", usual, {}).share == (1, 1)
 
     with pytest.raises(ConfigInvalid):
-        wanted_of("copy", {**usual, **given})
+        wanted_of("copy", {**usual, **given}, {})
 
 
 def test_settings_of_the_client_are_read_from_a_file_and_never_said(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ _OTHERS_OURS = frozenset({"group.id", "bootstrap.servers", "queued.max.messages.
 
 def properties_in(path: Path | None) -> dict[str, str]:
     """
-    librdkafka's settings in a file of `key=value` lines, for TLS and SASL; raises ConfigInvalid.
+    The settings in a file of `key=value` lines, librdkafka's and those of a schema registry; raises ConfigInvalid.
     """
     if path is None:
         return {}
@@ -71,11 +71,14 @@ def properties_in(path: Path | None) -> dict[str, str]:
 
 class Cluster:
     """
-    The cluster at `brokers`; `client` are settings of librdkafka. Its methods raise SourceUnavailable.
+    The cluster at `brokers`; `client` are settings of librdkafka, and of a registry, which are left out here.
+
+    Its methods raise SourceUnavailable.
     """
 
     def __init__(self, brokers: str, client: Mapping[str, str], group: str) -> None:
-        self._settings: dict[str, Any] = {**client, "bootstrap.servers": brokers}
+        own = {key: value for key, value in client.items() if not key.startswith("schema.registry.")}
+        self._settings: dict[str, Any] = {**own, "bootstrap.servers": brokers}
         self._group = group
         self._admin = _made(AdminClient, self._settings)
         self._id: str | None = None

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -24,8 +25,11 @@ from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.stores.store import Store
 from bookkeeper.threads import repeating
 from writers.kafka import start
+from writers.kafka.avro import AvroForm, ById, OneSchema
+from writers.kafka.avro_schema import SCHEMA_BYTES, AvroRefused, AvroSchema
 from writers.kafka.client import Cluster, properties_in
-from writers.kafka.messages import PARTS
+from writers.kafka.messages import PARTS, Form
+from writers.kafka.registry import Registry, access_to
 from writers.kafka.slot_loop import read_slot
 from writers.kafka.source import Shared, Wanted, run
 from writers.loader.formats import Format
@@ -40,21 +44,13 @@ _FIGURES_SECONDS = 5.0
 _M_ARENA_MAX = -8
 
 
-def wanted_of(name: str, options: Mapping[str, Any]) -> Wanted:
+def wanted_of(name: str, options: Mapping[str, Any], client: Mapping[str, str]) -> Wanted:
     """
-    What the options of the command say; raises ConfigInvalid.
+    What the options of the command say, with the settings of the client; raises ConfigInvalid.
     """
     slots = options["slots"]
     check_writer(slot_name(name, slots - 1))
-    kind = options["kind"]
-    form = None
-    if kind != "raw":
-        form = Format(
-            "ndjson",
-            base64_bytes=options["base64_bytes"],
-            ignore_unknown=options["ignore_unknown"],
-            debezium=kind == "debezium",
-        )
+    form = form_of(options, client)
     try:
         share = parse_share(options["share"])
     except ValueError as exc:
@@ -72,6 +68,48 @@ def wanted_of(name: str, options: Mapping[str, Any]) -> Wanted:
         options["until_end"],
         options["memory"],
     )
+
+
+def form_of(options: Mapping[str, Any], client: Mapping[str, str]) -> Form | None:
+    """
+    How values are read; None: not at all. Raises ConfigInvalid.
+    """
+    kind, registry, schema = options["kind"], options["registry"], options["schema"]
+    is_avro = kind in ("avro", "debezium-avro")
+    for option, is_given in (("--registry", registry), ("--schema", schema)):
+        if is_given and not is_avro:
+            raise ConfigInvalid(f"{option} is for --format avro and debezium-avro, not for {kind}")
+    if options["base64_bytes"] and kind not in ("json", "debezium"):
+        raise ConfigInvalid(f"--base64 is for --format json and debezium, not for {kind}")
+    if options["ignore_unknown"] and kind == "raw":
+        raise ConfigInvalid("--ignore-unknown is not for --format raw, which reads no fields")
+    if is_avro:
+        if (registry is None) == (schema is None):
+            raise ConfigInvalid(f"--format {kind}: either --registry or --schema says which schema a message has")
+        schemas = OneSchema(_schema_in(schema)) if registry is None else ById(_registry(registry, client).schema)
+        return AvroForm(schemas, kind == "debezium-avro", options["ignore_unknown"])
+    if kind == "raw":
+        return None
+    return Format(
+        "ndjson",
+        base64_bytes=options["base64_bytes"],
+        ignore_unknown=options["ignore_unknown"],
+        debezium=kind == "debezium",
+    )
+
+
+def _registry(url: str, client: Mapping[str, str]) -> Registry:
+    return Registry(access_to(url, client))
+
+
+def _schema_in(path: Path) -> AvroSchema:
+    try:
+        with path.open("rb") as file:
+            return AvroSchema(file.read(SCHEMA_BYTES + 1))
+    except OSError as exc:
+        raise ConfigInvalid(f"--schema {path} cannot be read: {exc}") from exc
+    except AvroRefused as exc:
+        raise ConfigInvalid(f"--schema {path}: {exc}") from exc
 
 
 def _filled(text: str) -> tuple[str, str]:
@@ -97,8 +135,9 @@ def run_kafka(
     NotPossible where partitions have stopped and nothing else is left.
     """
     _save_memory()
-    wanted = wanted_of(name, options)
-    cluster = Cluster(options["brokers"], properties_in(options["client"]), options["group"] or name)
+    client = properties_in(options["client"])
+    wanted = wanted_of(name, options, client)
+    cluster = Cluster(options["brokers"], client, options["group"] or name)
     folder, letters = folders
 
     def opened(where: Folder, slot: str) -> Writer:

@@ -1,27 +1,34 @@
 """
 Messages become rows: one message one row, or a bad message; a change of Debezium none, one or two rows.
 
-The values of a batch are read at once, as lines of JSON are (writers.loader.blocks). Where that is not sure to give the
-rows that its messages give one by one, its halves are read, and in the end its messages: a bad one costs the time of
-some two batches.
+The values of a batch are read at once, as lines of JSON are (writers.loader.blocks), or as records of Avro
+(writers.kafka.avro). Where that is not sure to give the rows that its messages give one by one, its halves are read,
+and in the end its messages: a bad one costs the time of some two batches.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.schema import Schema
 
 from bookkeeper.errors import ConfigInvalid, SchemaRefused
+from writers.kafka.avro import AvroForm
 from writers.kafka.places import Partition
+from writers.loader.blocks import ReadBlock
 from writers.loader.change_lines import change_table
 from writers.loader.formats import Format
 from writers.loader.records import BadLine, Row, UnknownColumn, storage_types, table_of
 
 #: a confluent_kafka.Message
 Message = Any
+
+Form = Format | AvroForm
+Parse = Callable[[bytes], Sequence[Row]]
+ReadValues = Callable[[Sequence[bytes]], pa.Table | None]
 
 #: so many messages are parsed in the time that it takes to read a batch of any size
 _FEW = 16
@@ -75,7 +82,7 @@ class MessageReader:
         schema: Schema,
         keys: Sequence[str],
         former: Mapping[str, int],
-        form: Format | None,
+        form: Form | None,
         filled: Mapping[str, str],
     ) -> None:
         self._schema, self._form = schema, form
@@ -85,8 +92,10 @@ class MessageReader:
         self._body = body
         self._changes = form is not None and form.changes
         self._types = storage_types(schema)
-        self._parse = None if form is None else form.rows_parser(body, b"", former, keys)
-        self._read = None if form is None else form.block_reader(body, b"", former, keys)
+        self._parse: Parse | None = None
+        self._read: ReadValues | None = None
+        if form is not None:
+            self._parse, self._read = _readers(form, body, former, keys)
 
     @property
     def one_by_one(self) -> bool:
@@ -101,10 +110,7 @@ class MessageReader:
             values = [message.value() for message in messages]
             if self._read is None or None in values:
                 return None
-            data = b"\n".join(values)
-            if data.count(b"\n") != len(values) - 1:
-                return None  # a line break in a message: it could be two lines, and another none
-            body = self._read(data, len(values))
+            body = self._read(values)
         if body is None:
             return None
         try:
@@ -160,6 +166,24 @@ class MessageReader:
             raise BadLine(f"column {column!r}: {exc}") from exc
 
 
+def _readers(
+    form: Form, schema: Schema, former: Mapping[str, int], keys: Sequence[str]
+) -> tuple[Parse, ReadValues | None]:
+    """A parser of one value, and a reader of many, if there is one."""
+    if isinstance(form, AvroForm):
+        reader = form.reader(schema, former, keys)
+        return reader.parse, None if form.changes else reader.batch
+    parse, read = form.rows_parser(schema, b"", former, keys), form.block_reader(schema, b"", former, keys)
+    return parse, None if read is None else partial(_read_lines, read)
+
+
+def _read_lines(read: ReadBlock, values: Sequence[bytes]) -> pa.Table | None:
+    data = b"\n".join(values)
+    if data.count(b"\n") != len(values) - 1:
+        return None  # a line break in a message: it could be two lines, and another none
+    return read(data, len(values))
+
+
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return pa.array(values, pa.int64()).cast(pa.timestamp("ms", kind.tz)).cast(kind)
@@ -169,7 +193,7 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _check_filled(schema: Schema, keys: Sequence[str], filled: Mapping[str, str], form: Format | None) -> None:
+def _check_filled(schema: Schema, keys: Sequence[str], filled: Mapping[str, str], form: Form | None) -> None:
     changes = form is not None and form.changes
     for item in schema.fields if form is None else ():
         if item.required and item.name not in filled.values():

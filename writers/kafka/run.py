@@ -170,6 +170,17 @@ class Run:
         """
         Takes what there is within so many seconds; publishes when it is time, or, `eager`, at the end of partitions.
         """
+        try:
+            self._read(seconds)
+        except SourceUnavailable:  # of a registry: what was read before it is not held up
+            self.finish()
+            raise
+        full = self._handling.full(self._bytes) or (self._letters is not None and self._letters.full)
+        if full or self._waits or self._writer.due() or (eager and self.ended) or not self._writer.unpublished_rows:
+            self._publish()
+        self._look()
+
+    def _read(self, seconds: float) -> None:
         if self._waits or self._kept is not None:
             self._wait(seconds)
         else:
@@ -177,10 +188,6 @@ class Run:
         if self._kept is not None and self._fences():
             kept, self._kept = self._kept, None
             self._take(kept)
-        full = self._handling.full(self._bytes) or (self._letters is not None and self._letters.full)
-        if full or self._waits or self._writer.due() or (eager and self.ended) or not self._writer.unpublished_rows:
-            self._publish()
-        self._look()
 
     def finish(self) -> None:
         """
@@ -324,7 +331,8 @@ class Run:
             self._stop(cursor.partition, f"Kafka: {error.str()}", "Look at the topic and the rights; then start again.")
 
     def _lost(self, cursor: Cursor, cause: str) -> None:
-        """The place of a partition is not there any more."""
+        """The place of a partition is not there any more; raises TopicChanged where the topic is another one."""
+        self._check_topics()
         at, partition = cursor.place.next, cursor.partition
         low, high = self._consumer.range(partition)
         if at < low:

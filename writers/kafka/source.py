@@ -23,10 +23,9 @@ from bookkeeper.leases.lease import Lease, lease_on
 from bookkeeper.threads import start as start_thread
 from writers.kafka.client import Cluster
 from writers.kafka.letters import Letters, check_without, opened
-from writers.kafka.messages import PARTS, MessageReader
+from writers.kafka.messages import PARTS, Form, MessageReader
 from writers.kafka.places import Partition, Topic
 from writers.kafka.start import GoOn, Start
-from writers.loader.formats import Format
 from writers.metrics import WriterMetrics
 from writers.publish.publisher import resume
 from writers.timing import Clock, Wait
@@ -50,7 +49,7 @@ class Wanted:
     name: str
     topics: Sequence[str]
     start: Start
-    form: Format | None
+    form: Form | None
     filled: Mapping[str, str]
     slots: int = 16
     share: tuple[int, int] = (1, 1)
@@ -165,7 +164,7 @@ class Shared:
         schema, form = writer.row_schema, self.wanted.form
         filled = self.wanted.filled
         if form is not None and form.changes and not writer.keys:
-            hint = "`bookkeeper init --key` makes it keyed; with --format json each message is a new row."
+            hint = "`bookkeeper init --key` makes it keyed; with --format json or avro each message is a new row."
             raise NotPossible(f"{writer.card.table} is append-only: it takes no upserts and deletes", hint=hint)
         if form is None and not filled:
             filled = {part: part for part in PARTS if any(item.name == part for item in schema.fields)}

@@ -42,7 +42,7 @@ def ndjson_parser(
     `former` are names that columns had before, with their field ids. `ignore_unknown`: keys that are no columns are
     passed over, also inside structs.
     """
-    known = _named(schema, former)
+    known = columns_by_name(schema, former)
     fields = {
         name: (field.field_id, converter(field.field_type, base64_bytes, ignore_unknown))
         for name, field in known.items()
@@ -83,7 +83,8 @@ def row_maker(
 
     It raises BadLine, UnknownColumn.
     """
-    fields = {name: (field.field_id, convert(field.field_type)) for name, field in _named(schema, former).items()}
+    known = columns_by_name(schema, former)
+    fields = {name: (field.field_id, convert(field.field_type)) for name, field in known.items()}
     required = _required(schema)
 
     def to_row(data: Mapping[str, Any], only: Collection[str] | None) -> Row:
@@ -155,7 +156,7 @@ def csv_columns(
     The columns that a CSV header names, None for one that is ignored; raises SchemaRefused.
     """
     names = _cells(header, delimiter)
-    known = _named(schema, former)
+    known = columns_by_name(schema, former)
     unknown = [name for name in names if name not in known]
     columns = [known.get(name) for name in names]
     given = [field.field_id for field in columns if field is not None]
@@ -192,7 +193,10 @@ def _header(file: str, header_of: Callable[[str], bytes]) -> bytes:
         raise BadLine(f"the header of {file} cannot be read: {exc.strerror}") from exc
 
 
-def _named(schema: Schema, former: Mapping[str, int]) -> dict[str, NestedField]:
+def columns_by_name(schema: Schema, former: Mapping[str, int]) -> dict[str, NestedField]:
+    """
+    The columns by their names, and by those that they had before.
+    """
     by_id = {field.field_id: field for field in schema.fields}
     before = {name: by_id[number] for name, number in former.items() if number in by_id}
     return before | {field.name: field for field in schema.fields}
