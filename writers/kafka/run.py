@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.errors import Backpressure, BookkeeperError, SourceUnavailable, StorageUnavailable
+from writers.kafka.ages import Ages
 from writers.kafka.client import OFFSET_LOST, PARTITION_EOF, Cluster, SlotConsumer
 from writers.kafka.messages import Converted, Message, MessageReader, Outdated, converted
 from writers.kafka.places import Partition, Place, Topic, next_of
@@ -109,6 +110,8 @@ class Run:
         self._looked_at = clock()
         #: whether all that this run has published is committed
         self._settled, self._count = True, 0
+        earlier = {item.partition: item.place.next for item in cursors if item not in fresh}
+        self._ages = Ages(earlier, clock())
         consumer.assign({item.partition: (item.place.next, item.place.epoch) for item in cursors})
 
     @property
@@ -169,6 +172,7 @@ class Run:
 
     def _write(self, messages: list[Message], last: dict[tuple[str, int], Message]) -> None:
         size = sum(map(len, messages)) / len(messages) + _MESSAGE_BYTES
+        self._ages.read(messages, last, self._clock())
         self._most = max(1, min(MOST_MESSAGES, round(self._handling.batch_bytes / size)))
         result = self._converted(messages)
         for key, message in last.items():
@@ -246,11 +250,13 @@ class Run:
         log.warning("place lost", extra={"action": "go on", "partition": str(partition), "cause": what, "to": offset})
         cursor.move(offset, None)
         self._moved[cursor.channel] = cursor.text
+        self._ages.drop(partition)
         self._consumer.unassign(partition)
         self._consumer.assign({partition: (offset, None)})
 
     def _stop(self, partition: Partition, reason: str, hint: str) -> None:
         del self.cursors[partition]
+        self._ages.drop(partition)
         self._consumer.unassign(partition)
         self._handling.stop(partition, reason, hint)
 
@@ -290,23 +296,28 @@ class Run:
         if timedelta(0) <= now - self._looked_at < LOOK_EVERY:
             return
         self._looked_at = now
-        self._writer.figures.lag = {
-            (partition.topic, str(partition.number)): max(0, end - cursor.place.next)
-            for partition, cursor in self.cursors.items()
-            if (end := self._consumer.end(partition)) is not None
-        }
         try:
-            if not self._settled:
+            if not self._settled or self._ages.waiting:
                 self._writer.look()
                 self._tell_kafka()
         except StorageUnavailable as exc:
             log.warning("not looked", extra={"action": "look", "writer": self._writer.name, "cause": str(exc)})
+        lag = {
+            partition: max(0, end - cursor.place.next)
+            for partition, cursor in self.cursors.items()
+            if (end := self._consumer.end(partition)) is not None
+        }
+        self._writer.figures.lag = {(item.topic, str(item.number)): count for item, count in lag.items()}
+        self._writer.figures.behind = {
+            (item.topic, str(item.number)): self._ages.seconds(item, lag.get(item), now) for item in self.cursors
+        }
 
     def _tell_kafka(self) -> None:
         """Only what the marks say: a txlog that is published may still be rejected."""
         committed = self._writer.committed_offsets()
         channels = {cursor.channel: cursor.partition for cursor in self.cursors.values()}
         told = {channels[channel]: next_of(text) for channel, text in committed.items() if channel in channels}
+        self._ages.committed(told)
         if told:
             self._consumer.tell(told)
-        self._settled = committed == self._writer.offsets
+        self._settled = self._settled or committed == self._writer.offsets

@@ -57,6 +57,7 @@ class SlotLoop:
             while not (self._shared.stopping() or self._shared.failures):
                 try:
                     if not lease.hold(self._shared.clock()):
+                        self._shared.away(self._name)
                         if self._is_others(began):
                             return
                         self._shared.wait(1.0)
@@ -93,6 +94,7 @@ class SlotLoop:
         with shared.open_writer(folder, self._name) as writer:
             if (before := shared.figures.get(self._name)) is not None:
                 writer.figures.continues(before)
+            writer.figures.kafka = True
             shared.figures[self._name] = writer.figures
             shared.show(self._name)
             group = self._suspects.groups(sorted(own), writer.committed_offsets())[-1]
