@@ -513,12 +513,15 @@ def test_a_partition_is_behind_until_what_was_read_is_in_the_table(topics: Topic
         figures = [] if copy.shared is None else [*copy.shared.figures.values()]
         return [age for it in figures for age in it.behind.values() if age is not None]
 
-    with beside(copy):
+    with beside(copy, most_bad=1):
         until(lambda: behind() == [0])
         topics.send("behind", [{"n": 0}], timestamp=sent)
         until(lambda: any(it.rows for it in copy.shared.figures.values()) and 90 <= behind()[0] < 150)
         table.tick()
         until(lambda: behind() == [0])
+        topics.send("behind", [None], timestamp=sent)
+        until(lambda: copy.shared is not None and sum(copy.shared.skipped.values()) == 1)
+        assert behind() == [0]  # it gives no row
 
 
 def test_only_the_instance_that_reads_a_slot_says_how_far_behind_it_is(

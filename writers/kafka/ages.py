@@ -18,6 +18,7 @@ class Ages:
     """
     The age of the oldest message of each partition that is not committed, by the time that the message itself says.
 
+    Messages that give no rows are not waited for: their offsets are committed with later rows, or after an hour.
     Of what an earlier run has read, and of messages without a time, it is the time since this run met them: less than
     the true age. To be used by one thread.
     """
@@ -38,7 +39,7 @@ class Ages:
         return bool(self._waiting)
 
     def read(self, messages: Sequence[Message], last: Mapping[tuple[str, int], Message], now: datetime) -> None:
-        """These messages were read, each partition in its order; `last`: the last one of each."""
+        """These messages were read and gave rows, each partition in its order; `last`: the last one of each."""
         first = {(message.topic(), message.partition()): message for message in reversed(messages)}
         for key, message in last.items():
             partition, (kind, millis) = Partition(*key), first[key].timestamp()

@@ -172,7 +172,6 @@ class Run:
 
     def _write(self, messages: list[Message], last: dict[tuple[str, int], Message]) -> None:
         size = sum(map(len, messages)) / len(messages) + _MESSAGE_BYTES
-        self._ages.read(messages, last, self._clock())
         self._most = max(1, min(MOST_MESSAGES, round(self._handling.batch_bytes / size)))
         result = self._converted(messages)
         for key, message in last.items():
@@ -183,6 +182,7 @@ class Run:
             self._touched[cursor.topic.name] = cursor.topic
         if result.tables:
             rows = pa.concat_tables(result.tables)
+            self._ages.read(messages, last, self._clock())
             if self._handling.changes:
                 self._writer.change(*split_deleted(rows), offsets=self._moved)
             else:
