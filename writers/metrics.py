@@ -54,10 +54,11 @@ class WriterMetrics:
         self._try_to_write()
 
     def continues(self, before: "WriterMetrics") -> None:
-        """Counts on from what an earlier run of this process has counted."""
+        """Counts on from what an earlier run of this process has counted; gauges stay until they are measured anew."""
         self.txlogs, self.files = self.txlogs + before.txlogs, self.files + before.files
         self.rows, self.bytes = self.rows + before.rows, self.bytes + before.bytes
         self.bad, self.waited = self.bad + before.bad, self.waited + before.waited
+        self.lag, self.behind = before.lag, before.behind
 
     def waits(self, seconds: float = 0.0) -> None:
         """The table is at its pending limit: the writer has waited `seconds` more for it."""

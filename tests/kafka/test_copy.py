@@ -537,10 +537,14 @@ def test_only_the_instance_that_reads_a_slot_says_how_far_behind_it_is(
     shared = copy.run(slots=1)
     before = [len(it.lag) for it in shared.figures.values()]
     monkeypatch.setattr(source.Shared, "lease", lambda self, folder, slot: Others())
-    stops = iter((False, True))
+    stops = iter((False, True, False, True))
     shared.stopping = lambda: next(stops)
 
+    Others.offering = True
+    read_slot(shared, 0)
+    offered = [len(it.lag) for it in shared.figures.values()]
+    Others.offering = False
     read_slot(shared, 0)
 
-    assert before == [1]
+    assert before == offered == [1]
     assert [(it.lag, it.behind, it.stopped) for it in shared.figures.values()] == [({}, {}, {})]

@@ -57,7 +57,8 @@ class SlotLoop:
             while not (self._shared.stopping() or self._shared.failures):
                 try:
                     if not lease.hold(self._shared.clock()):
-                        self._shared.away(self._name)
+                        if not lease.offering:
+                            self._shared.away(self._name)
                         if self._is_others(began):
                             return
                         self._shared.wait(1.0)
