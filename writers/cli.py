@@ -286,12 +286,44 @@ def kafka(name: str, quiet: bool, **more: Any) -> None:
     run_kafka((folder, letters), stores, name, more, stop, _progress("kafka", quiet, _json_logs(more)), serve, _now)
 
 
+@main.command("kafka-group", short_help="Set a consumer group of Kafka to what is in the table.")
+@config_option
+@table_option
+@_folder
+@click.option("--name", required=True, help="Name of the copy, as `writer kafka` was given it.")
+@click.option("--brokers", required=True, metavar="HOST:PORT[,...]", help="Brokers to begin with.")
+@click.option("--group", required=True, metavar="NAME", help="The consumer group whose offsets are set.")
+@click.option("--client", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="As for `writer kafka`.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be set.")
+@log_options_from("warning", "human")
+@json_option
+def kafka_group(config: str | None, table: str | None, folder: str | None, name: str, **more: Any) -> None:
+    """
+    Set the offsets of a consumer group to what a copy has committed in the table, so that its consumers go on there.
+
+    Refused while an instance of the copy runs, while its txlogs are pending, and while the group has active members.
+    A partition whose topic was made anew, or whose offset is expired, is named and not set; the exit code is 1 then.
+
+    \b
+    Examples:
+      writer kafka-group --folder /lake/orders/_bookkeeper --name orders --brokers kafka:9092 --group shop --dry-run
+      writer kafka-group --folder /lake/orders/_bookkeeper --name orders --brokers kafka:9092 --group shop
+    """
+    from bookkeeper.contract.txlog_folder import Folder
+    from bookkeeper.stores.open import stores_with
+    from writers.commands import folder_url, storage_options
+    from writers.kafka.command import run_group
+
+    set_up(more["log_format"], more["log_level"])
+    url = folder_url(folder, config, table, os.environ)
+    stores = stores_with(storage_options(folder, config, os.environ))
+    run_group(Folder(stores(url)), name, more, _now)
+
+
 @main.command(short_help="How far a writer has read its source.")
 @config_option
 @table_option
-@click.option(
-    "--folder", metavar="URL", help="The table's txlog folder: a URL or path, as `bookkeeper init` prints it."
-)
+@_folder
 @click.option("--name", required=True, help="The writer's name.")
 @click.option("--bytes", "only_bytes", is_flag=True, help="Print the number of bytes alone, for --at.")
 @json_option

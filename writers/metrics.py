@@ -38,8 +38,11 @@ class WriterMetrics:
     waited: float = 0.0
     #: of a writer that reads Kafka: by topic and partition
     lag: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    behind: Mapping[tuple[str, str], float | None] = field(default_factory=dict)
     stopped: Mapping[tuple[str, str], float] = field(default_factory=dict)
     bad: int = 0
+    #: whether it reads Kafka
+    kafka: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def published(self, files: Iterable[DataFile], now: datetime) -> None:
@@ -51,10 +54,11 @@ class WriterMetrics:
         self._try_to_write()
 
     def continues(self, before: "WriterMetrics") -> None:
-        """Counts on from what an earlier run of this process has counted."""
+        """Counts on from what an earlier run of this process has counted; gauges stay until they are measured anew."""
         self.txlogs, self.files = self.txlogs + before.txlogs, self.files + before.files
         self.rows, self.bytes = self.rows + before.rows, self.bytes + before.bytes
         self.bad, self.waited = self.bad + before.bad, self.waited + before.waited
+        self.lag, self.behind = before.lag, before.behind
 
     def waits(self, seconds: float = 0.0) -> None:
         """The table is at its pending limit: the writer has waited `seconds` more for it."""
@@ -123,6 +127,13 @@ FAMILIES = (
         lambda it: it.last.timestamp() if it.last else 0,
     ),
     _family("kafka_lag_messages", GAUGE, "messages that were not read", lambda it: it.lag, _PARTITION),
+    _family(
+        "kafka_behind_seconds",
+        GAUGE,
+        "age of the oldest message that is not in the table, by the message's time; 0: all are in",
+        lambda it: it.behind,
+        _PARTITION,
+    ),
     _family("kafka_stopped", GAUGE, "1: the partition is read no further", lambda it: it.stopped, _PARTITION),
-    _family("kafka_bad_messages_total", COUNTER, "messages that were no rows", lambda it: it.bad or None),
+    _family("kafka_bad_messages_total", COUNTER, "messages that were no rows", lambda it: it.bad if it.kafka else None),
 )

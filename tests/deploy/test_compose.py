@@ -13,7 +13,9 @@ from bookkeeper.config.load import load
 from tests.docs.commands import check
 from tests.packaging.project import ROOT, run
 from tests.servers.installed import promtool
+from tests.servers.kafka import kafka
 from tests.servers.needed import needed
+from writers.kafka.client import Cluster
 
 FILE = ROOT / "compose.yaml"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))["services"]
@@ -45,6 +47,40 @@ def test_it_has_all_parts_and_five_writers_with_names_of_their_own() -> None:
     assert parts <= set(SERVICES)
 
 
+def test_kafka_and_what_copies_it_are_a_profile_that_nothing_else_needs() -> None:
+    profiles = {name: service.get("profiles", []) for name, service in SERVICES.items()}
+
+    assert {name for name, found in profiles.items() if found} == {"broker", "topic", "kafka-writer"}
+    for name, service in SERVICES.items():
+        needed_here = {*service.get("depends_on", [])}
+        assert profiles[name] == ["kafka"] or not any(profiles[other] for other in needed_here)
+
+
+def test_what_copies_kafka_reads_the_topic_that_is_made_at_the_address_that_the_broker_gives() -> None:
+    copy, made, told = (SERVICES[name] for name in ("kafka-writer", "topic", "broker"))
+    settings = told["environment"]
+
+    def after(words: list[str], option: str) -> str:
+        return words[words.index(option) + 1]
+
+    assert after(copy["command"], "--topic") == after(made["command"], "--topic")
+    brokers = {after(copy["command"], "--brokers"), after(made["command"], "--bootstrap-server")}
+    assert {f"PLAINTEXT://{broker}" for broker in brokers} == {settings["KAFKA_ADVERTISED_LISTENERS"]}
+    assert made["image"] == told["image"]
+    assert told["volumes"] == [f"broker:{settings['KAFKA_LOG_DIRS']}"]
+
+
+def test_a_real_broker_starts_with_the_settings_of_the_one_in_it() -> None:
+    given = SERVICES["broker"]["environment"]
+    settings = {
+        key.removeprefix("KAFKA_").lower().replace("_", "."): value
+        for key, value in given.items()
+        if key != "KAFKA_HEAP_OPTS"
+    }
+    with needed("Kafka"), kafka(settings=settings) as server:
+        assert Cluster(server.properties["bootstrap.servers"], {}, "x").names() == []
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_a_command_of_ours_is_spelled_right(name: str) -> None:
     command = OURS[name].get("command", ["bookkeeper", "run"])
@@ -72,13 +108,14 @@ def test_an_image_that_is_not_ours_has_an_exact_tag(name: str) -> None:
 def test_a_container_has_the_memory_that_a_pod_has() -> None:
     pods = {
         kind: (ROOT / "config" / "kubernetes" / f"{kind}.yaml").read_text("utf-8")
-        for kind in ("bookkeeper", "reaper", "writer")
+        for kind in ("bookkeeper", "reaper", "writer", "kafka-writer")
     }
     limits = {kind: re.findall(r"limits: \{memory: (\w+)i\}", text) for kind, text in pods.items()}
 
     assert limits["bookkeeper"] == [SERVICES["bookkeeper"]["mem_limit"].upper()]
     assert limits["reaper"] == [SERVICES["reaper"]["mem_limit"].upper()]
     assert limits["writer"] == [SERVICES["writer-1"]["mem_limit"].upper()]
+    assert limits["kafka-writer"] == [SERVICES["kafka-writer"]["mem_limit"].upper()]
 
 
 @pytest.mark.parametrize("path", sorted(BINDS))
@@ -100,7 +137,7 @@ def test_the_daemon_is_where_prometheus_asks() -> None:
     jobs = yaml.safe_load((ROOT / "config" / "prometheus.yml").read_text("utf-8"))["scrape_configs"]
     targets = [target for job in jobs for static in job["static_configs"] for target in static["targets"]]
 
-    parts = {"bookkeeper", "reaper", *(f"writer-{number}" for number in range(1, 6))}
+    parts = {"bookkeeper", "reaper", "kafka-writer", *(f"writer-{number}" for number in range(1, 6))}
     assert {target.split(":")[0] for target in targets} == parts <= set(SERVICES)
     for name, _, port in (target.partition(":") for target in targets):
         assert name == "bookkeeper" or f"0.0.0.0:{port}" in SERVICES[name]["command"]

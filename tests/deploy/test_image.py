@@ -85,6 +85,13 @@ def test_every_command_is_there(engine: Engine, command: str) -> None:
     assert "Usage" in engine.run(TAG, command, "--help")
 
 
+def test_topics_of_kafka_can_be_copied(engine: Engine) -> None:
+    """There is no network: the client is there, with what it is linked to."""
+    said = engine.run(TAG, "python", "-c", "import writers.kafka.command as it; print(it.run_kafka.__name__)")
+
+    assert said.strip() == "run_kafka"
+
+
 def test_a_writer_and_a_bookkeeper_from_the_image_on_a_read_only_disk(
     engine: Engine, daemon: str, volumes: tuple[str, ...]
 ) -> None:

@@ -13,11 +13,11 @@ from tests.packaging.project import ROOT
 
 FOLDER = ROOT / "config" / "kubernetes"
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))
-#: in place of the reaper's Deployment
-INSTEAD = ["reaper-cronjob.yaml"]
+#: in place of the reaper's Deployment; where topics of Kafka are copied
+CHOSEN = ["reaper-cronjob.yaml", "kafka-writer.yaml"]
 RESOURCES: list[dict[str, Any]] = [
     resource
-    for name in [*KUSTOMIZATION["resources"], *INSTEAD]
+    for name in [*KUSTOMIZATION["resources"], *CHOSEN]
     for resource in yaml.safe_load_all((FOLDER / name).read_text("utf-8"))
 ]
 #: the oldest that is still looked after, and the newest whose schemas are known here
@@ -59,14 +59,20 @@ def test_a_misspelled_key_is_not_valid() -> None:
 def test_every_file_is_part_of_the_kustomization() -> None:
     assert {path.name for path in FOLDER.glob("*.yaml")} == {
         *KUSTOMIZATION["resources"],
-        *INSTEAD,
+        *CHOSEN,
         "kustomization.yaml",
     }
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
-def test_a_command_is_spelled_right(name: str) -> None:
-    check([word.replace("$(POD_NAME)", "ingest-0") for word in CONTAINERS[name]["args"]])
+def test_a_command_is_spelled_right(name: str, tmp_path: Path) -> None:
+    client = tmp_path / "client.properties"
+    client.write_text("")
+    given = {"$(POD_NAME)": "ingest-0", "$(SHARE)": "1", "/etc/kafka-client/client.properties": str(client)}
+    words: list[str] = CONTAINERS[name]["args"]
+    for written, instead in given.items():
+        words = [word.replace(written, instead) for word in words]
+    check(words)
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -133,7 +139,7 @@ def test_prometheus_is_told_the_port_that_each_pod_opens_and_may_ask_there() -> 
     policies = [item["spec"] for item in RESOURCES if item["kind"] == "NetworkPolicy"]
     open_ports = {str(port["port"]) for policy in policies for rule in policy["ingress"] for port in rule["ports"]}
 
-    for name in ("Deployment/bookkeeper", "Deployment/reaper", "StatefulSet/ingest"):
+    for name in ("Deployment/bookkeeper", "Deployment/reaper", "StatefulSet/ingest", "StatefulSet/kafka-writer"):
         assert scraped[name] == str(CONTAINERS[name]["ports"][0]["containerPort"])
         assert name == "Deployment/bookkeeper" or f"0.0.0.0:{scraped[name]}" in CONTAINERS[name]["args"]
     assert open_ports == {port for port in scraped.values() if port}
@@ -148,12 +154,39 @@ def test_reapers_never_overlap_and_writers_keep_their_names() -> None:
     assert args[args.index("--name") + 1] == "$(POD_NAME)"
 
 
-def test_writers_reach_no_catalog() -> None:
-    policy = one("NetworkPolicy", "writer")["spec"]
-    ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+@pytest.mark.parametrize(
+    ("policy", "name", "reached"), [("writer", "ingest", {53, 443}), ("kafka-writer", "kafka-writer", {53, 443, 9093})]
+)
+def test_writers_reach_no_catalog(policy: str, name: str, reached: set[int]) -> None:
+    spec = one("NetworkPolicy", policy)["spec"]
+    ports = {port["port"] for rule in spec["egress"] for port in rule["ports"]}
 
-    assert ports == {53, 443}
-    assert policy["podSelector"]["matchLabels"].items() <= PODS["StatefulSet/ingest"]["metadata"]["labels"].items()
+    assert ports == reached
+    assert spec["podSelector"]["matchLabels"].items() <= PODS[f"StatefulSet/{name}"]["metadata"]["labels"].items()
+
+
+def test_instances_of_a_copy_divide_its_slots_under_one_name() -> None:
+    spec, args = one("StatefulSet", "kafka-writer")["spec"], CONTAINERS["StatefulSet/kafka-writer"]["args"]
+
+    assert spec["ordinals"] == {"start": 1}
+    assert args[args.index("--share") + 1] == f"$(SHARE)/{spec['replicas']}"
+    assert "$" not in args[args.index("--name") + 1]
+    (number,) = CONTAINERS["StatefulSet/kafka-writer"]["env"]
+    assert number["valueFrom"]["fieldRef"]["fieldPath"].endswith("['apps.kubernetes.io/pod-index']")
+    budget = one("PodDisruptionBudget", "kafka-writer")["spec"]
+    assert budget["maxUnavailable"] == 1 and budget["selector"] == spec["selector"]
+
+
+def test_a_copy_reads_its_client_settings_from_a_secret_and_is_asked_where_it_listens() -> None:
+    container, spec = CONTAINERS["StatefulSet/kafka-writer"], PODS["StatefulSet/kafka-writer"]["spec"]
+    (mount,) = [item for item in container["volumeMounts"] if item["name"] == "client"]
+    (volume,) = [item for item in spec["volumes"] if item["name"] == "client"]
+
+    assert container["args"][container["args"].index("--client") + 1].startswith(f"{mount['mountPath']}/")
+    assert mount["readOnly"] and volume["secret"] == {"secretName": "kafka-client", "defaultMode": 0o440}
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
+    probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("liveness", "readiness")]
+    assert probes == [{"path": "/metrics", "port": container["ports"][0]["name"]}] * 2
 
 
 def test_annotations_of_the_accounts_are_examples() -> None:

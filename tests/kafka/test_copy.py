@@ -21,6 +21,7 @@ from writers import Writer
 from writers.kafka import source
 from writers.kafka.client import Cluster
 from writers.kafka.places import Partition, Place
+from writers.kafka.slot_loop import read_slot
 from writers.loader.formats import Format
 from writers.timing import pause
 
@@ -477,4 +478,52 @@ def test_metrics_say_how_far_behind_each_partition_is(topics: Topics, tmp_path: 
 
     assert 'writer_kafka_lag_messages{partition="1",topic="lag",writer="copy-00"} 0.0' in text
     assert 'writer_kafka_stopped{partition="0",topic="lag",writer="copy-00"} 1.0' in text
+    assert 'writer_kafka_bad_messages_total{writer="copy-00"} 0.0' in text
     assert Partition("lag", 0) in copy.shared.stopped
+
+
+def test_a_partition_is_behind_until_what_was_read_is_in_the_table(topics: Topics, tmp_path: Path) -> None:
+    topics.make("behind")
+    table = queue(tmp_path, roll_after=timedelta(milliseconds=100))
+    copy = Copy(topics, table, "behind")
+    sent = round(table.clock.now.timestamp() * 1000) - 90_000
+
+    def behind() -> list[float]:
+        figures = [] if copy.shared is None else [*copy.shared.figures.values()]
+        return [age for it in figures for age in it.behind.values() if age is not None]
+
+    with running(copy, most_bad=1):
+        until(lambda: behind() == [0])
+        topics.send("behind", [{"n": 0}], timestamp=sent)
+        until(lambda: any(it.rows for it in copy.shared.figures.values()) and 90 <= behind()[0] < 150)
+        table.tick()
+        until(lambda: behind() == [0])
+        topics.send("behind", [None], timestamp=sent)
+        until(lambda: copy.shared is not None and sum(copy.shared.skipped.values()) == 1)
+        assert behind() == [0]  # it gives no row
+
+
+def test_only_the_instance_that_reads_a_slot_says_how_far_behind_it_is(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Others(NoLease):
+        def hold(self, now: object) -> bool:
+            return False
+
+    topics.make("away")
+    topics.numbers("away", 0, 3)
+    copy = Copy(topics, queue(tmp_path), "away")
+    shared = copy.run(slots=1)
+    before = [len(it.lag) for it in shared.figures.values()]
+    monkeypatch.setattr(source.Shared, "lease", lambda self, folder, slot: Others())
+    stops = iter((False, True, False, True))
+    shared.stopping = lambda: next(stops)
+
+    Others.offering = True
+    read_slot(shared, 0)
+    offered = [len(it.lag) for it in shared.figures.values()]
+    Others.offering = False
+    read_slot(shared, 0)
+
+    assert before == offered == [1]
+    assert [(it.lag, it.behind, it.stopped) for it in shared.figures.values()] == [({}, {}, {})]

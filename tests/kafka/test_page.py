@@ -1,5 +1,6 @@
-"""docs/kafka.md, "Copy topics": its commands as they stand, with a real broker, and what else it says."""
+"""docs/kafka.md, "Copy topics" and "Back": its commands as they stand, with a real broker, and what else it says."""
 
+import json
 import re
 from pathlib import Path
 
@@ -14,15 +15,18 @@ from bookkeeper.config.settings import Settings
 from tests.cli.commands import commands, examples, words
 from tests.docs import shell
 from tests.docs.blocks import blocks
-from tests.kafka.topics import Topics, queue
+from tests.kafka.topics import Copy, Topics, queue
 from tests.packaging.project import ROOT
 from tests.support.configured import PROGRAMS
 from tests.support.logs import logging_put_back
 from writers.kafka import start
+from writers.kafka.client import Cluster
 from writers.kafka.messages import PARTS
+from writers.kafka.places import Partition
 
 PAGE = ROOT / "docs" / "kafka.md"
-TABLE, COMMANDS = [next(block.text for block in blocks(PAGE) if block.kind == kind) for kind in ("toml", "sh")]
+TABLE = next(block.text for block in blocks(PAGE) if block.kind == "toml")
+COMMANDS, BACK = [block.text for block in blocks(PAGE) if block.kind == "sh" and "writer kafka" in block.text]
 
 
 def run(words: list[str]) -> str:
@@ -36,7 +40,9 @@ def settings(folder: Path) -> Settings:
     return load.load(str(folder / "bookkeeper.toml"), {})
 
 
-def test_its_commands_copy_a_topic(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_commands_copy_a_topic_and_lead_back(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     local = (ROOT / "config" / "local.toml").read_text("utf-8")
     table = TABLE.replace("[tables.orders]", '[tables.orders]\nlocation = "file://${HERE}/lake/shop/orders"')
     (tmp_path / "bookkeeper.toml").write_text(f"{local}\n{table}", "utf-8")
@@ -53,6 +59,11 @@ def test_its_commands_copy_a_topic(topics: Topics, tmp_path: Path, monkeypatch: 
     assert set(found["kafka_partition"].to_pylist()) == {2}
     assert sorted(found["id"].to_pylist()) == [*range(50)]
 
+    rehearsed, done = [run([*line]) for line in shell.commands(BACK.replace("kafka:9092", topics.brokers))]
+    assert re.search(r"orders/2 +- +50 +would be set", rehearsed) and re.search(r"orders/2 +- +50 +set", done)
+    group = Cluster(topics.brokers, {}, "x").offsets_of("shop", [Partition("orders", number) for number in range(3)])
+    assert group == {Partition("orders", 0): 0, Partition("orders", 1): 0, Partition("orders", 2): 50}
+
 
 def test_it_names_every_part_of_a_message_and_only_places_to_go_on_that_there_are() -> None:
     text = PAGE.read_text("utf-8")
@@ -60,6 +71,44 @@ def test_it_names_every_part_of_a_message_and_only_places_to_go_on_that_there_ar
     assert all(f"`{part}`" in text for part in PARTS)
     given = re.findall(r"`--go-on (\S+)`", text)
     assert len(given) == 3 and all(start.go_on(one).topic == "orders" for one in given)
+
+
+@pytest.mark.parametrize("example", examples(dict(commands())["writer", "kafka-group"]))
+def test_each_example_of_the_way_back_runs(example: str, topics: Topics, tmp_path: Path) -> None:
+    topic = f"help-{len(example)}"
+    topics.make(topic)
+    topics.numbers(topic, 0, 5)
+    copy = Copy(topics, queue(tmp_path), topic, name="orders")
+    copy.run()
+    copy.rows()
+    given = words(example)
+    given[given.index("--folder") + 1] = copy.folder
+    given[given.index("--brokers") + 1] = topics.brokers
+
+    assert topic in run(given)
+
+
+def test_the_way_back_is_said_to_programs_and_what_is_not_set_is_exit_code_1(topics: Topics, tmp_path: Path) -> None:
+    for topic in ("told-back", "told-gone"):
+        topics.make(topic)
+        topics.numbers(topic, 0, 5)
+    copy = Copy(topics, queue(tmp_path), "told-back", "told-gone", name="orders")
+    copy.run()
+    copy.rows()
+    topics.drop_before("told-gone", 0, 5)
+    topics.numbers("told-gone", 5, 9)
+    topics.drop_before("told-gone", 0, 7)
+    where = ["--folder", copy.folder, "--name", "orders", "--brokers", topics.brokers, "--group", "told"]
+
+    with logging_put_back():
+        done = CliRunner().invoke(PROGRAMS["writer"], ["kafka-group", *where, "--json"])
+
+    why = "2 offsets, 5 to 6, are expired and are not in the table"
+    assert json.loads(done.stdout) == [
+        {"partition": "told-back/0", "before": None, "offset": 5, "outcome": "set"},
+        {"partition": "told-gone/0", "before": None, "offset": None, "outcome": why},
+    ]
+    assert done.exit_code == 1 and "1 partitions are not set: told-gone/0" in done.stderr
 
 
 @pytest.mark.parametrize("example", examples(dict(commands())["writer", "kafka"]))

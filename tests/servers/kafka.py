@@ -38,12 +38,13 @@ CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 @contextmanager
-def kafka(cluster: str = CLUSTER) -> Iterator[Server]:
+def kafka(cluster: str = CLUSTER, settings: Mapping[str, str] = _SETTINGS) -> Iterator[Server]:
     """
-    A running broker without topics; `properties["bootstrap.servers"]` reaches it. Raises Unavailable.
+    A running broker without topics; `properties["bootstrap.servers"]` reaches it. Addresses and the folder are its own,
+    whatever the settings say. Raises Unavailable.
     """
     with tempfile.TemporaryDirectory(prefix="bookkeeper-kafka-", ignore_cleanup_errors=True) as place:
-        server = _prepare(Path(place), cluster)
+        server = _prepare(Path(place), cluster, settings)
         server.start()
         try:
             yield server
@@ -58,7 +59,7 @@ def ready(environ: Mapping[str, str]) -> list[Path]:
     return jars.found(environ, jars.KAFKA)
 
 
-def _prepare(place: Path, cluster: str) -> Server:
+def _prepare(place: Path, cluster: str, given: Mapping[str, str]) -> Server:
     home = prepare.ready_java(dict(os.environ))
     if home is None:
         raise Unavailable("no Java is installed")
@@ -69,7 +70,8 @@ def _prepare(place: Path, cluster: str) -> Server:
     # What `kafka-storage format` writes, which would be a second start of Java.
     facts = f"version=1\ncluster.id={cluster}\nnode.id=1\ndirectory.id=BBBBBBBBBBBBBBBBBBBBBB\n"
     (data / "meta.properties").write_text(facts, "ascii")
-    settings = _SETTINGS | {
+    settings = {
+        **given,
         "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
         "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller}",
         "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",

@@ -20,7 +20,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from bookkeeper.errors import ConfigInvalid, SourceUnavailable
+from bookkeeper.errors import ConfigInvalid, NotPossible, SourceUnavailable
 from writers.kafka.messages import Message
 from writers.kafka.places import Partition, Topic, named_id
 from writers.kafka.start import EARLIEST, GROUP, LATEST, OFFSET, Start
@@ -32,6 +32,8 @@ _SECONDS = 30.0
 _PROPERTIES_BYTES = 2**16
 _NO_UUID = "AAAAAAAAAAAAAAAAAAAAAA"
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+_HAS_MEMBERS = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP, KafkaError.ILLEGAL_GENERATION)
+STOP_MEMBERS = "Stop its consumers, wait until their session has timed out, and give the command again."
 #: what exactly once rests on, or what is made of other options
 _OURS = {
     "auto.offset.reset": "error",
@@ -83,11 +85,22 @@ class Cluster:
         self._admin = _made(AdminClient, self._settings)
         self._id: str | None = None
 
+    def id(self) -> str:
+        """The id of the cluster."""
+        if self._id is None:
+            with _asked():
+                self._id = str(self._admin.describe_cluster(request_timeout=_SECONDS).result(_SECONDS).cluster_id)
+        return self._id
+
+    def names(self) -> list[str]:
+        """The names of all topics that this client may see."""
+        with _asked():
+            return [*self._admin.list_topics(timeout=_SECONDS).topics]
+
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:
         """Those of these topics that there are."""
+        cluster = self.id()
         with _asked():
-            if self._id is None:
-                self._id = str(self._admin.describe_cluster(request_timeout=_SECONDS).result(_SECONDS).cluster_id)
             asked = self._admin.describe_topics(TopicCollection([*names]), request_timeout=_SECONDS)
         found = dict[str, Topic]()
         for name, future in asked.items():
@@ -97,7 +110,7 @@ class Cluster:
                 topic_id = str(about.topic_id).replace("+", "-").replace("/", "_")
                 if topic_id == _NO_UUID:
                     topic_id = named_id(name)
-                found[name] = Topic(self._id, name, topic_id, len(about.partitions))
+                found[name] = Topic(cluster, name, topic_id, len(about.partitions))
         return found
 
     def messages_at(self, places: Mapping[Partition, int]) -> dict[Partition, Message]:
@@ -132,6 +145,34 @@ class Cluster:
             (future,) = self._admin.list_consumer_group_offsets([wanted], request_timeout=_SECONDS).values()
             found = future.result(_SECONDS).topic_partitions
         return {Partition(item.topic, item.partition): item.offset for item in found if item.offset >= 0}
+
+    def members(self, group: str) -> list[str]:
+        """The members that a consumer group has now, in words; none of a group that is not there."""
+        with _asked():
+            (future,) = self._admin.describe_consumer_groups([group], request_timeout=_SECONDS).values()
+            try:
+                about = future.result(_SECONDS)
+            except KafkaException as exc:
+                if exc.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return []
+                raise
+        return [f"{member.client_id} at {member.host}" for member in about.members]
+
+    def set_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Sets where a consumer group stands, in one request; raises NotPossible where the group has members."""
+        given = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
+        with _asked():
+            wanted = [ConsumerGroupTopicPartitions(group, given)]
+            (future,) = self._admin.alter_consumer_group_offsets(wanted, request_timeout=_SECONDS).values()
+            try:
+                done = future.result(_SECONDS).topic_partitions
+                failed = next((item.error for item in done if item.error is not None), None)
+            except KafkaException as exc:
+                failed = exc.args[0]
+            if failed is not None:
+                if failed.code() in _HAS_MEMBERS:
+                    raise NotPossible(f"the group {group} got a member meanwhile", hint=STOP_MEMBERS)
+                raise KafkaException(failed)
 
     def consumer(self, memory: int) -> "SlotConsumer":
         """A consumer without partitions, which keeps about so many bytes of messages ahead."""

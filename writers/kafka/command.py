@@ -1,5 +1,5 @@
 """
-The command `writer kafka`, with its options parsed.
+The commands `writer kafka` and `writer kafka-group`, with their options parsed.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from bookkeeper.config.share import parse as parse_share
 from bookkeeper.console.exposition import replace_file, text
 from bookkeeper.console.families import exposed
-from bookkeeper.console.output import say
+from bookkeeper.console.output import say, show_rows
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.contract.names import check_writer
@@ -28,6 +28,7 @@ from writers.kafka import start
 from writers.kafka.avro import AvroForm, ById, OneSchema
 from writers.kafka.avro_schema import SCHEMA_BYTES, AvroRefused, AvroSchema
 from writers.kafka.client import Cluster, properties_in
+from writers.kafka.group import set_group
 from writers.kafka.messages import PARTS, Form
 from writers.kafka.registry import Registry, access_to
 from writers.kafka.slot_loop import read_slot
@@ -170,6 +171,25 @@ def run_kafka(
     progress.close(_counts(shared, clock() - began))
     if stop.requested:
         say("stopped; start it again with the same --name to continue")
+
+
+def run_group(folder: Folder, name: str, options: Mapping[str, Any], clock: Clock) -> None:
+    """
+    Sets a consumer group to what the copy `name` has committed, and prints it; raises NotPossible where it cannot all.
+    """
+    cluster = Cluster(options["brokers"], properties_in(options["client"]), name)
+    steps = set_group(folder, cluster, name, options["group"], clock, options["dry_run"])
+    outcome = "would be set" if options["dry_run"] else "set"
+    show_rows(
+        [
+            {"partition": it.partition, "before": it.before, "offset": it.offset, "outcome": it.refused or outcome}
+            for it in steps
+        ],
+        options["as_json"],
+    )
+    if refused := [it.partition for it in steps if it.refused]:
+        hint = "Decide where the group goes on there: `kafka-consumer-groups --reset-offsets`."
+        raise NotPossible(f"{len(refused)} partitions are not set: {', '.join(refused)}", hint=hint)
 
 
 def _save_memory() -> None:

@@ -9,7 +9,7 @@ partitions the topic had when it was begun, for a partition that was added later
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -124,6 +124,15 @@ class _Known(NamedTuple):
     tag: str
 
 
+class Elsewhere(NamedTuple):
+    """A partition that was read of a topic that is not there, by the ids of cluster and topic; `tag`: of its name."""
+
+    cluster: str
+    topic_id: str
+    number: int
+    tag: str
+
+
 class Chains:
     """
     What all slots of a source have reached, by the name of the slot; raises NotPossible for offsets of other sources.
@@ -151,6 +160,21 @@ class Chains:
         """How many partitions the topic had when it was begun; None while nothing of it is known."""
         found = [known.place.begun for known in self._known if self._is_of(known, topic)]
         return min(found, default=None)
+
+    @property
+    def tags(self) -> set[str]:
+        """What stands for the names of the topics."""
+        return {known.tag for known in self._known}
+
+    def of(self, topic: Topic) -> dict[int, Place]:
+        """How far each partition of a topic was read."""
+        return {known.number: known.place for known in self._known if self._is_of(known, topic)}
+
+    def of_others(self, topics: Collection[Topic]) -> Iterator[Elsewhere]:
+        """What was read of topics that are none of these, each partition as often as it was made anew."""
+        for known in self._known:
+            if not any(self._is_of(known, topic) for topic in topics):
+                yield Elsewhere(known.cluster, known.topic_id, known.number, known.tag)
 
     def earlier(self, topic: Topic, number: int) -> str | None:
         """What was read of this partition of an earlier topic of this name, in words; None where nothing was."""

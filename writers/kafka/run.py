@@ -15,6 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import Backpressure, BookkeeperError, SourceUnavailable, StorageUnavailable
+from writers.kafka.ages import Ages
 from writers.kafka.client import OFFSET_LOST, PARTITION_EOF, Cluster, SlotConsumer
 from writers.kafka.letters import Letters
 from writers.kafka.messages import Bad, Converted, Message, MessageReader, Outdated, converted, partition_of
@@ -150,6 +151,8 @@ class Run:
         self._settled, self._count = True, 0
         #: whether a txlog of this run is known to be committed
         self._fenced = False
+        earlier = {item.partition: item.place.next for item in cursors if item not in fresh}
+        self._ages = Ages(earlier, clock())
         consumer.assign({item.partition: (item.place.next, item.place.epoch) for item in cursors})
 
     @property
@@ -239,6 +242,7 @@ class Run:
             self._touched[cursor.topic.name] = cursor.topic
         if result.tables:
             rows = pa.concat_tables(result.tables)
+            self._ages.read(messages, last, self._clock())
             if self._handling.changes:
                 self._writer.change(*split_deleted(rows), offsets=self._moved)
             else:
@@ -350,11 +354,13 @@ class Run:
         log.warning("place lost", extra={"action": "go on", "partition": str(partition), "cause": what, "to": offset})
         cursor.begin(offset)
         self._moved[cursor.channel] = cursor.text
+        self._ages.drop(partition)
         self._consumer.unassign(partition)
         self._consumer.assign({partition: (offset, None)})
 
     def _stop(self, partition: Partition, reason: str, hint: str) -> None:
         del self.cursors[partition]
+        self._ages.drop(partition)
         self._consumer.unassign(partition)
         self._handling.stop(partition, reason, hint)
 
@@ -411,23 +417,28 @@ class Run:
         if timedelta(0) <= now - self._looked_at < LOOK_EVERY:
             return
         self._looked_at = now
-        self._writer.figures.lag = {
-            (partition.topic, str(partition.number)): max(0, end - cursor.place.next)
-            for partition, cursor in self.cursors.items()
-            if (end := self._consumer.end(partition)) is not None
-        }
         try:
-            if not self._settled:
+            if not self._settled or self._ages.waiting:
                 self._writer.look()
                 self._settled = self._writer.all_committed
                 self._tell_kafka()
         except StorageUnavailable as exc:
             log.warning("not looked", extra={"action": "look", "writer": self._writer.name, "cause": str(exc)})
+        lag = {
+            partition: max(0, end - cursor.place.next)
+            for partition, cursor in self.cursors.items()
+            if (end := self._consumer.end(partition)) is not None
+        }
+        self._writer.figures.lag = {(item.topic, str(item.number)): count for item, count in lag.items()}
+        self._writer.figures.behind = {
+            (item.topic, str(item.number)): self._ages.seconds(item, lag.get(item), now) for item in self.cursors
+        }
 
     def _tell_kafka(self) -> None:
         """Only what the marks say: a txlog that is published may still be rejected."""
         committed = self._writer.committed_offsets()
         channels = {cursor.channel: cursor.partition for cursor in self.cursors.values()}
         told = {channels[channel]: next_of(text) for channel, text in committed.items() if channel in channels}
+        self._ages.committed(told)
         if told:
             self._consumer.tell(told)

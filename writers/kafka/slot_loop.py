@@ -65,6 +65,8 @@ class SlotLoop:
             while not (self._shared.stopping() or self._shared.failures):
                 try:
                     if not lease.hold(self._shared.clock()):
+                        if not lease.offering:
+                            self._shared.away(self._name)
                         if self._is_others(began):
                             return
                         self._shared.wait(1.0)
@@ -103,6 +105,7 @@ class SlotLoop:
         with closing(letters) if letters else nullcontext(), shared.open_writer(folder, self._name) as writer:
             if (before := shared.figures.get(self._name)) is not None:
                 writer.figures.continues(before)
+            writer.figures.kafka = True
             shared.figures[self._name] = writer.figures
             shared.show(self._name)
             group = self._group(folder, writer, own)

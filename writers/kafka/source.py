@@ -128,6 +128,11 @@ class Shared:
             own = [item for item, (of, _) in [*self.stopped.items()] if of == slot]
             figures.stopped = {(item.topic, str(item.number)): 1 for item in own}
 
+    def away(self, slot: str) -> None:
+        """Another instance reads the slot: only its gauges count."""
+        if (figures := self.figures.get(slot)) is not None:
+            figures.lag, figures.behind, figures.stopped = {}, {}, {}
+
     def skips(self) -> int:
         """How many bad messages may still be passed over."""
         most = self.wanted.most_bad

@@ -31,7 +31,7 @@ PARTS: tuple[tuple[str, str, tuple[Family[Any], ...]], ...] = (
     ),
     (
         "Writers",
-        "`writer generate` and `writer lines` with `--listen` or `--metrics`; in the library `Writer.figures`.",
+        "`writer generate`, `lines` and `kafka` with `--listen` or `--metrics`; in the library `Writer.figures`.",
         WRITER,
     ),
 )

@@ -52,6 +52,7 @@ class Play:
         from reaper.metrics import Metrics
 
         self.reaper, self.writer = Metrics(), WriterFigures("w1")
+        self.kafka = WriterFigures("orders-00", kafka=True)
         self.watched.inspector.usage = lambda path: (100, 95, 5) if self._broken("disk-full") in path else (100, 10, 90)
         for scene in SCENES:
             self.watched.add(self.root, scene.table, reload=scene.reload, **scene.settings)
@@ -102,8 +103,17 @@ class Play:
     def _scraped(self, minute: int) -> Samples:
         down = CAUSE <= minute < CURE
         (self.writer.waits if down else self.writer.goes_on)()
-        texts = (self.watched.ask("/metrics")[1], self.reaper.text(), self.writer.text())
+        self._copy(minute - CAUSE + 1 if down else 0)
+        texts = (self.watched.ask("/metrics")[1], self.reaper.text(), self.writer.text(), self.kafka.text())
         return quick_samples("".join(texts)) | {UP: float(not down)}
+
+    def _copy(self, bad_minutes: int) -> None:
+        """Two partitions of a topic: in bad minutes one stopped, and the other one falls behind."""
+        stopped, slow = ("orders", "0"), ("orders", "1")
+        self.kafka.stopped = {stopped: 1} if bad_minutes else {}
+        self.kafka.lag = {slow: 2000 * bad_minutes}
+        self.kafka.behind = {slow: 1200 if bad_minutes else 0}
+        self.kafka.bad += bad_minutes > 0
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +144,14 @@ def firing(after: int) -> list[Firing]:
 
 
 #: of no table
-WHOLE = [fires("BookkeeperDown", job="bookkeeper", instance="a:9464"), fires("WriterWaits", writer="w1")]
+WHOLE = [
+    fires("BookkeeperDown", job="bookkeeper", instance="a:9464"),
+    fires("WriterWaits", writer="w1"),
+    fires("KafkaPartitionStopped", topic="orders", partition="0"),
+    fires("KafkaBehind", topic="orders"),
+    fires("KafkaLagGrows", topic="orders"),
+    fires("KafkaBadMessages", writer="orders-00"),
+]
 ALL, GONE = 'ALERTS{alertstate="firing"}', 'ALERTS{alertname="BookkeeperTxlogGone",alertstate="firing"}'
 EXPECTED = {
     (ALL, CAUSE - 1): [],
@@ -190,6 +207,60 @@ def test_a_bookkeeper_that_is_gone_is_down_whatever_prometheus_calls_it(
     assert wrong(timeline, RULES, {(DOWN, 9): early, (DOWN, 25): down}, tmp_path) == ""
 
 
+def copying(instance: str = "a:9466", up: float | None = 1) -> Samples:
+    """A scrape of `writer kafka`, as `built` is one of a bookkeeper."""
+    where = frozenset({("job", "copy"), ("instance", instance)})
+    told = where | {("writer", "orders-00")}
+    return ({} if up is None else {("up", where): up}) | (
+        {("writer_kafka_bad_messages_total", told): 0.0} if up else {}
+    )
+
+
+COPY_DOWN = 'ALERTS{alertname="KafkaWriterDown",alertstate="firing"}'
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "labels"),
+    [
+        pytest.param(copying(), copying(up=0), {"job": "copy", "instance": "a:9466"}, id="the only one"),
+        pytest.param(
+            copying() | copying("b:9466"),
+            copying() | copying("b:9466", up=0),
+            {"job": "copy", "instance": "b:9466"},
+            id="one of two",
+        ),
+        pytest.param(copying(), copying(up=None), {"job": "copy"}, id="its target is gone"),
+        pytest.param(copying(), copying("b:9466"), None, id="it came back at another address"),
+        pytest.param(copying(up=0), copying(up=0), None, id="none ever copied"),
+    ],
+)
+def test_a_copy_that_is_gone_is_down(
+    before: Samples, after: Samples, labels: dict[str, str] | None, tmp_path: Path
+) -> None:
+    timeline = Timeline(0, [before] * 10 + [after] * 20)
+    down = [] if labels is None else [fires("KafkaWriterDown", **labels)]
+    assert wrong(timeline, RULES, {(COPY_DOWN, 9): [], (COPY_DOWN, 25): down}, tmp_path) == ""
+
+
+def steady(lag: float) -> Samples:
+    return {("writer_kafka_lag_messages", frozenset({("topic", "t"), ("partition", "0"), ("writer", "w")})): lag}
+
+
+@pytest.mark.parametrize(
+    "lags",
+    [
+        pytest.param([20_000] * 60, id="as many all the time"),
+        pytest.param([0] * 20 + [50_000] * 40, id="a burst"),
+        pytest.param([90_000 - 1000 * minute for minute in range(60)], id="it catches up"),
+        pytest.param([100 * minute for minute in range(60)], id="few"),
+    ],
+)
+def test_a_lag_that_does_not_grow_on_is_no_alert(lags: list[float], tmp_path: Path) -> None:
+    grows = 'ALERTS{alertname="KafkaLagGrows",alertstate="firing"}'
+    expected = {(grows, minute): list[Firing]() for minute in range(60)}
+    assert wrong(Timeline(0, [*map(steady, lags)]), RULES, expected, tmp_path) == ""
+
+
 def test_an_alert_stays_until_the_bookkeeper_that_told_of_it_is_down(tmp_path: Path) -> None:
     """Its last sample counts for five minutes where nothing marks it as stale: until minute 14."""
     halted: Samples = {("bookkeeper_table_halted", frozenset({("table", "events")})): 1.0}
@@ -223,8 +294,8 @@ def test_the_page_says_the_same_and_what_to_do(timeline: Timeline, play: Play) -
 
 
 def test_every_alert_has_a_scene() -> None:
-    acted = {name for scene in SCENES for name, _ in scene.alerts} | {"BookkeeperDown", "WriterWaits"}
-    assert acted == set(re.findall(r"alert: (\w+)", RULES))
+    acted = {name for scene in SCENES for name, _ in scene.alerts} | {dict(one)["alertname"] for one in WHOLE}
+    assert acted | {"KafkaWriterDown"} == set(re.findall(r"alert: (\w+)", RULES))
 
 
 @pytest.mark.parametrize(
