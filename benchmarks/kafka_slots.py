@@ -37,9 +37,9 @@ COLUMNS = (
     "snapshots/min",
     "visible p50, s",
     "visible p99, s",
-    "writer, cores",
+    "writer, CPU s/min",
     "writer, MB",
-    "bookkeeper, cores",
+    "bookkeeper, CPU s/min",
 )
 _MOST_SLOTS = 100
 _TABLE = [
@@ -194,7 +194,7 @@ def _cells(lake: Lake, watch: Watch, taken: Taken, partitions: int, slots: int) 
     commits = sum(taken.since <= at < taken.until for at in seen.values())
     rates = [number(found * 60 / seconds) for found in (files, txlogs, commits)]
     visible = [number(percentile(late, share)) for share in (0.5, 0.99)]
-    used = [number(taken.writer / seconds), number(taken.writer_mb), number(taken.bookkeeper / seconds)]
+    used = [number(taken.writer * 60 / seconds), number(taken.writer_mb), number(taken.bookkeeper * 60 / seconds)]
     return [f"{partitions}, {slots}", *rates, *visible, *used]
 
 
