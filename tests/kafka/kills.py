@@ -3,7 +3,7 @@ Instances of `writer kafka` and a bookkeeper that are killed and frozen at rando
 and partitions come, and topics are deleted and made anew.
 
     python -m tests.kafka.kills --seconds 120 --seed 7
-    python -m tests.kafka.kills --messages 1000000 --freeze 40
+    python -m tests.kafka.kills --seconds 3600 --messages 1000000 --freeze 40
 
 In the end each message of the topics is compared with the table, by topic and its generation, partition and offset.
 """
@@ -172,17 +172,17 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=120, help="how long (default: %(default)s)")
     options.add_argument("--messages", type=int, default=0, help="it also ends once so many were sent")
-    options.add_argument("--freeze", type=float, default=5, help="at most, of a process; a lease lasts 15 to 30")
+    options.add_argument("--freeze", type=float, default=5, help="seconds, of the longest freeze")
     options.add_argument("--seed", type=int, default=os.getpid())
     options.add_argument("--instances", type=int, default=3)
     options.add_argument("--partitions", type=int, default=40)
     options.add_argument("--rate", type=int, default=2000, help="messages a second")
-    given = options.parse_args()
-    size = Size(given.seconds, given.messages, given.instances, 3, given.partitions, given.rate, freeze=given.freeze)
-    print(f"seed {given.seed}", flush=True)
+    given = vars(options.parse_args())
+    seed = given.pop("seed")
+    print(f"seed {seed}", flush=True)
     with kafka() as server, tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
-        account = played(server, Path(folder), size, given.seed)
+        account = played(server, Path(folder), Size(**given), seed)
     print(f"{time.monotonic() - began:.0f} s")
     print("\n".join(f"{count:5} {what}" for what, count in sorted(account.done.items())))
     print(f"{account.messages} messages; {account.deleted} of deleted topics, of which {account.kept} are in the table")
