@@ -11,9 +11,8 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from tests.kafka.registry import Stub, registry
 from tests.kafka.test_avro import record, written
-from tests.kafka.test_copy import beside, until
 from tests.kafka.test_page import run
-from tests.kafka.topics import Copy, Topics, queue
+from tests.kafka.topics import Copy, Topics, queue, running, until
 from tests.support.keyed_rows import state
 from writers.kafka.avro import AvroForm, ById
 from writers.kafka.registry import Registry, access_to
@@ -81,7 +80,7 @@ def test_while_the_registry_is_away_the_slot_waits_and_what_was_read_before_is_p
     topics.send("avro-away", [message(1, FIRST, {"n": n}) for n in range(20)])
     copy = Copy(topics, queue(tmp_path, TABLE), "avro-away")
 
-    with beside(copy, form=form(stub), filled=FILLED):
+    with running(copy, form=form(stub), filled=FILLED):
         until(lambda: read(copy) == 20)
         asked = len(stub.asked)
         stub.status = 503

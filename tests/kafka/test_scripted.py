@@ -78,7 +78,6 @@ def test_a_topic_that_was_made_anew_stops_its_partitions_until_it_is_said_to_go_
     assert copy.rows() == sorted(before + [("t", 0, n, 100 + n) for n in range(length)])
 
 
-@pytest.mark.xfail(strict=True, reason="Run._lost does not look at the topic's id: it says that offsets went back")
 def test_a_topic_that_is_made_anew_and_shorter_is_not_taken_for_one_that_was_cut(
     topics: Topics, tmp_path: Path
 ) -> None:
