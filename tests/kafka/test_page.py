@@ -26,7 +26,10 @@ from writers.kafka.places import Partition
 
 PAGE = ROOT / "docs" / "kafka.md"
 TABLE = next(block.text for block in blocks(PAGE) if block.kind == "toml")
-COMMANDS, BACK = [block.text for block in blocks(PAGE) if block.kind == "sh" and "writer kafka" in block.text]
+COMMANDS, BACK = (
+    next(block.text for block in blocks(PAGE) if block.kind == "sh" and command in block.text)
+    for command in ("bookkeeper init --table orders", "writer kafka-group")
+)
 
 
 def run(words: list[str]) -> str:
