@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ from botocore.exceptions import ClientError
 from botocore.session import get_session
 
 from bookkeeper.contract.rewrite import key_of
-from tests.deploy.rights import ROLES, Roles, compact, policies
+from bookkeeper.errors import StorageUnavailable
+from bookkeeper.leases.lease import Lease, lease_on
+from bookkeeper.stores.open import stores_with
+from tests.deploy.rights import ROLES, SECTION, Roles, compact, policies
 from tests.servers import installed
 from tests.servers.needed import needed
 from tests.servers.objects import s3_properties
@@ -127,6 +132,34 @@ def test_each_role_does_its_work_and_nothing_else(roles: Roles, clients: dict[st
         with pytest.raises(ClientError) as refused:
             call()
         assert refused.value.response["Error"]["Code"] == "AccessDenied", (role, what)
+
+
+def test_a_copy_of_kafka_takes_its_leases_by_what_the_page_adds_for_them(
+    server: Server, clients: dict[str, Any]
+) -> None:
+    store = stores_with({**server.properties, **keys("writer")})("s3://lake-queue/events")
+    found = re.search(r"`writer kafka` also needs `(s3:\w+)` and `(s3:\w+)` on `(\S+)`", SECTION)
+    assert found is not None
+    more = {"Effect": "Allow", "Action": list(found.groups()[:2]), "Resource": [f"arn:aws:s3:::{found[3]}"]}
+    policy, root = bucket_policy("lake-queue"), client(server)
+
+    def lease() -> Lease:
+        return lease_on(store, "slots/orders-00.lease", "an instance")
+
+    with pytest.raises(StorageUnavailable):
+        lease().hold(datetime.now(UTC))
+    statement = {**more, "Principal": {"AWS": ["writer"]}}
+    root.put_bucket_policy(
+        Bucket="lake-queue", Policy=json.dumps({**policy, "Statement": [*policy["Statement"], statement]})
+    )
+    first, other = lease(), lease()
+    held = first.hold(datetime.now(UTC)), other.hold(datetime.now(UTC))
+    first.release()
+    after = other.hold(datetime.now(UTC))
+    root.put_bucket_policy(Bucket="lake-queue", Policy=json.dumps(policy))
+    root.close()
+
+    assert (held, after) == ((True, False), True)
 
 
 def keys(role: str) -> dict[str, str]:
