@@ -67,9 +67,7 @@ def live_rows(ledger: Ledger, view: View, keyed: Keyed, field_ids: Sequence[int]
         yield deletes.live(item, rows, rows.select(names))
 
 
-def _deletes(
-    ledger: Ledger, view: View, store: Store, columns: KeyColumns, key_ids: Sequence[int]
-) -> _Deletes:
+def _deletes(ledger: Ledger, view: View, store: Store, columns: KeyColumns, key_ids: Sequence[int]) -> _Deletes:
     """All deletes; raises CannotRead for those by other columns than the keys."""
     scoped, places = dict[Scope, list[tuple[DeleteFile, Entry]]](), list[Entry]()
     for item in live_files(ledger, view, ManifestContent.DELETES):
