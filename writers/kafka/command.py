@@ -46,15 +46,7 @@ def wanted_of(name: str, options: Mapping[str, Any]) -> Wanted:
     """
     slots = options["slots"]
     check_writer(slot_name(name, slots - 1))
-    kind = options["kind"]
-    form = None
-    if kind != "raw":
-        form = Format(
-            "ndjson",
-            base64_bytes=options["base64_bytes"],
-            ignore_unknown=options["ignore_unknown"],
-            debezium=kind == "debezium",
-        )
+    form, filled = reading_of(options)
     try:
         share = parse_share(options["share"])
     except ValueError as exc:
@@ -64,7 +56,7 @@ def wanted_of(name: str, options: Mapping[str, Any]) -> Wanted:
         [*dict.fromkeys(options["topics"])],
         start.parsed(options["begin"]),
         form,
-        dict(map(_filled, options["columns"])),
+        filled,
         slots,
         share,
         [*map(start.go_on, options["go_on"])],
@@ -72,6 +64,22 @@ def wanted_of(name: str, options: Mapping[str, Any]) -> Wanted:
         options["until_end"],
         options["memory"],
     )
+
+
+def reading_of(options: Mapping[str, Any]) -> tuple[Format | None, dict[str, str]]:
+    """
+    How values are read, None: not at all, and which part of a message which column holds; raises ConfigInvalid.
+    """
+    filled = dict(map(_filled, options["columns"]))
+    if options["kind"] == "raw":
+        return None, filled
+    form = Format(
+        "ndjson",
+        base64_bytes=options["base64_bytes"],
+        ignore_unknown=options["ignore_unknown"],
+        debezium=options["kind"] == "debezium",
+    )
+    return form, filled
 
 
 def _filled(text: str) -> tuple[str, str]:
