@@ -37,6 +37,13 @@ _folder = click.option(
 )
 
 
+_letters = click.option(
+    "--dead-letters",
+    metavar="URL",
+    help="Txlog folder of the table for messages that are no rows; default: of TABLE__rejected, if there is one.",
+)
+
+
 def _where(command: Command) -> Command:
     """Add --folder, --config, --table, --name, --patience, --quiet and the log options."""
     quiet = click.option("--quiet", is_flag=True, help="No progress on stderr.")
@@ -50,6 +57,25 @@ def _where(command: Command) -> Command:
     for option in (log_options_from("warning", "human"), *shared):
         command = option(command)
     return command
+
+
+def _reading(*kinds: str) -> Callable[[Command], Command]:
+    """Add --format, --registry, --schema, --column, --ignore-unknown, --base64 and --client."""
+    text = "How values are read; raw: not at all, columns named value, key, topic ... take the parts."
+    kind = click.option("--format", "kind", type=click.Choice(kinds), default="json", show_default=True, help=text)
+    text = "A column for key, headers, timestamp, topic, partition, offset or value; repeatable."
+    columns = click.option("--column", "columns", multiple=True, metavar="PART=COLUMN", help=text)
+    text = "Pass over fields that the table does not have."
+    unknown = click.option("--ignore-unknown", is_flag=True, help=text)
+    text = "Values of binary columns are base64, not text."
+    in_base64 = click.option("--base64", "base64_bytes", is_flag=True, help=text)
+    text = "Registry with the schemas of Avro; messages begin with a schema id."
+    registry = click.option("--registry", metavar="URL", help=text)
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
+    schema = click.option("--schema", type=file, help="File with the schema of Avro (.avsc); messages are bare values.")
+    text = "File of librdkafka's settings, key=value, for TLS and SASL; and schema.registry.*."
+    client = click.option("--client", type=file, help=text)
+    return lambda command: kind(registry(schema(columns(unknown(in_base64(client(command)))))))
 
 
 @click.group(cls=Commands)
@@ -193,29 +219,7 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
 @click.option("--brokers", required=True, metavar="HOST:PORT[,...]", help="Brokers to begin with.")
 @click.option("--topic", "topics", required=True, multiple=True, metavar="TOPIC", help="A topic; repeatable.")
 @click.option("--name", required=True, help="Name of this copy; offsets are kept under it, so keep it.")
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["json", "debezium", "avro", "debezium-avro", "raw"]),
-    default="json",
-    show_default=True,
-    help="How values are read; raw: not at all, columns named value, key, topic ... take the parts.",
-)
-@click.option("--registry", metavar="URL", help="Registry with the schemas of Avro; messages begin with a schema id.")
-@click.option(
-    "--schema",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the schema of Avro (.avsc); messages are bare values of it.",
-)
-@click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    metavar="PART=COLUMN",
-    help="A column for key, headers, timestamp, topic, partition, offset or value; repeatable.",
-)
-@click.option("--ignore-unknown", is_flag=True, help="Pass over fields that the table does not have.")
-@click.option("--base64", "base64_bytes", is_flag=True, help="Values of binary columns are base64, not text.")
+@_reading("json", "debezium", "avro", "debezium-avro", "raw")
 @click.option(
     "--from",
     "begin",
@@ -235,16 +239,7 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
 )
 @click.option("--share", default="1/1", show_default=True, metavar="K/N", help="This is instance K of N.")
 @click.option("--group", metavar="NAME", help="Group whose offsets are set for Kafka's own tools; default: the name.")
-@click.option(
-    "--client",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File of librdkafka's settings, key=value, for TLS and SASL; and schema.registry.*.",
-)
-@click.option(
-    "--dead-letters",
-    metavar="URL",
-    help="Txlog folder of the table for messages that are no rows; default: of TABLE__rejected, if there is one.",
-)
+@_letters
 @click.option(
     "--max-bad",
     type=click.IntRange(0),
@@ -318,6 +313,43 @@ def kafka_group(config: str | None, table: str | None, folder: str | None, name:
     url = folder_url(folder, config, table, os.environ)
     stores = stores_with(storage_options(folder, config, os.environ))
     run_group(Folder(stores(url)), name, more, _now)
+
+
+@main.command("kafka-replay", short_help="Make rows of dead letters, each once.")
+@_where
+@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@click.option("--name", required=True, help="Name of the copy whose dead letters these are.")
+@_reading("json", "avro", "raw")
+@_letters
+def kafka_replay(file: str, name: str, quiet: bool, **more: Any) -> None:
+    """
+    Make rows of the dead letters in FILE, which `bookkeeper rejected-rows --export` has written, each once.
+
+    Mend the table first. Letters that are rows now are written to the table and leave TABLE__rejected; those that are
+    still bad stay. Give the --format and --column of the copy, which may go on meanwhile.
+
+    Stop or kill it at any time and start it again with the same FILE and --name: keep FILE until it has ended. A FILE
+    that was exported before another replay is refused, and so are a keyed table and letters that the copy may write
+    again.
+
+    \b
+    Examples:
+      writer kafka-replay orders.letters --table orders --name orders --column partition=kafka_partition
+    """
+    from bookkeeper.stores.open import stores_with
+    from writers.commands import folder_url, letters_url, storage_options
+    from writers.kafka.replay_command import run_replay
+
+    stop = _begin(more)
+    folder = folder_url(more["folder"], more["config"], more["table"], os.environ)
+    stores = stores_with(storage_options(more["folder"], more["config"], os.environ))
+    letters = letters_url(more["dead_letters"], more["folder"], more["config"], more["table"], os.environ)
+
+    def show(writer: "Writer") -> None:
+        _show(writer, more["metrics"], more["listen"], more["allowed_hosts"])
+
+    progress = _progress("kafka-replay", quiet, _json_logs(more))
+    run_replay(file, (folder, letters), stores, name, more, stop, progress, show, _now)
 
 
 @main.command(short_help="How far a writer has read its source.")

@@ -19,7 +19,7 @@ from bookkeeper.config.units import duration
 from bookkeeper.console import completing
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import DURATION, config_option, instant, pick_table, similar
-from bookkeeper.console.output import plain, say
+from bookkeeper.console.output import plain, printable, say
 from bookkeeper.console.pipe import Pipe
 
 if TYPE_CHECKING:
@@ -321,9 +321,7 @@ def _cell(value: Any, in_base64: bool) -> str:
         return "-"
     if isinstance(value, dict | list | tuple):
         return _dumped(value, in_base64)
-    text = str(_plain(value, in_base64))
-    # Never let a value move the cursor, end the line, or pass for another column.
-    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return printable(str(_plain(value, in_base64)))
 
 
 def _json_line(in_base64: bool) -> Shape:

@@ -109,6 +109,13 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, (set, frozenset)) else str(value)
 
 
+def printable(text: str) -> str:
+    """
+    The text with escapes in place of what could move the cursor, end the line, or pass for another column.
+    """
+    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
 def table(rows: Sequence[Row], paint: bool = False) -> list[str]:
     """
     The lines of an aligned table with the keys of all rows as columns; numbers and sizes to the right.

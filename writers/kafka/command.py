@@ -51,7 +51,7 @@ def wanted_of(name: str, options: Mapping[str, Any], client: Mapping[str, str]) 
     """
     slots = options["slots"]
     check_writer(slot_name(name, slots - 1))
-    form = form_of(options, client)
+    form, filled = reading_of(options, client)
     try:
         share = parse_share(options["share"])
     except ValueError as exc:
@@ -61,7 +61,7 @@ def wanted_of(name: str, options: Mapping[str, Any], client: Mapping[str, str]) 
         [*dict.fromkeys(options["topics"])],
         start.parsed(options["begin"]),
         form,
-        dict(map(_filled, options["columns"])),
+        filled,
         slots,
         share,
         [*map(start.go_on, options["go_on"])],
@@ -69,6 +69,13 @@ def wanted_of(name: str, options: Mapping[str, Any], client: Mapping[str, str]) 
         options["until_end"],
         options["memory"],
     )
+
+
+def reading_of(options: Mapping[str, Any], client: Mapping[str, str]) -> tuple[Form | None, dict[str, str]]:
+    """
+    How values are read, None: not at all, and which part of a message which column holds; raises ConfigInvalid.
+    """
+    return form_of(options, client), dict(map(_filled, options["columns"]))
 
 
 def form_of(options: Mapping[str, Any], client: Mapping[str, str]) -> Form | None:

@@ -166,14 +166,7 @@ class Shared:
 
     def reader(self, writer: Writer) -> MessageReader:
         """A reader of messages for the columns of the writer's table; raises ConfigInvalid, NotPossible."""
-        schema, form = writer.row_schema, self.wanted.form
-        filled = self.wanted.filled
-        if form is not None and form.changes and not writer.keys:
-            hint = "`bookkeeper init --key` makes it keyed; with --format json or avro each message is a new row."
-            raise NotPossible(f"{writer.card.table} is append-only: it takes no upserts and deletes", hint=hint)
-        if form is None and not filled:
-            filled = {part: part for part in PARTS if any(item.name == part for item in schema.fields)}
-        return MessageReader(schema, writer.keys, writer.former_names, form, filled)
+        return reader_of(writer, self.wanted.form, self.wanted.filled)
 
     def chains(self, folder: Folder) -> dict[str, Offsets]:
         """What each slot of this source has reached, published or committed."""
@@ -190,6 +183,19 @@ class Shared:
             lease = RenewedBeside(lease, lease.lasting)
         number, shares = self.wanted.share
         return lease if slot % shares == number - 1 else FailoverLease(lease, _GRACE, _OFFER, _PAUSE)
+
+
+def reader_of(writer: Writer, form: Form | None, filled: Mapping[str, str]) -> MessageReader:
+    """
+    A reader of messages for the columns of the writer's table; raises ConfigInvalid, NotPossible.
+    """
+    schema = writer.row_schema
+    if form is not None and form.changes and not writer.keys:
+        hint = "`bookkeeper init --key` makes it keyed; with --format json or avro each message is a new row."
+        raise NotPossible(f"{writer.card.table} is append-only: it takes no upserts and deletes", hint=hint)
+    if form is None and not filled:
+        filled = {part: part for part in PARTS if any(item.name == part for item in schema.fields)}
+    return MessageReader(schema, writer.keys, writer.former_names, form, filled)
 
 
 def run(shared: Shared, act: Callable[[Shared, int], None]) -> None:
