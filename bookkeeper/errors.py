@@ -98,7 +98,7 @@ class CommitUnknown(Retry):
 class SourceUnavailable(Retry):
     """The source that a writer reads did not answer."""
 
-    hint = "Check that it is reachable and that the credentials are valid. The writer tries again."
+    hint = "Check that it is reachable and that the credentials are valid. A writer that runs tries again."
 
 
 class ClockBehind(Retry):

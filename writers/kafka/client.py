@@ -34,6 +34,8 @@ _NO_UUID = "AAAAAAAAAAAAAAAAAAAAAA"
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 _HAS_MEMBERS = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP, KafkaError.ILLEGAL_GENERATION)
 STOP_MEMBERS = "Stop its consumers, wait until their session has timed out, and give the command again."
+#: what trying again does not mend
+_REFUSED = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
 #: what exactly once rests on, or what is made of other options
 _OURS = {
     "auto.offset.reset": "error",
@@ -82,14 +84,37 @@ class Cluster:
         own = {key: value for key, value in client.items() if not key.startswith("schema.registry.")}
         self._settings: dict[str, Any] = {**own, "bootstrap.servers": brokers}
         self._group = group
-        self._admin = _made(AdminClient, self._settings)
+        #: what the client last said of its connections
+        self._trouble: KafkaError | None = None
+        self._admin = _made(AdminClient, {**self._settings, "error_cb": self._note})
         self._id: str | None = None
+
+    def _note(self, error: KafkaError) -> None:
+        # That all brokers are down says less than what was said of one of them before.
+        if self._trouble is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._trouble = error
+
+    def _answer(self, future: Any) -> Any:
+        """
+        What a request gave; raises what it raised, SourceUnavailable, and ConfigInvalid where the first one is refused
+        for credentials or certificates.
+        """
+        over = time.monotonic() + _SECONDS
+        while not future.done():
+            self._admin.poll(0.05)  # calls `_note`
+            trouble = self._trouble
+            if trouble is not None and self._id is None and trouble.code() in _REFUSED:
+                hint = "Look at security.protocol, sasl.* and ssl.* in the file of --client."
+                raise ConfigInvalid(f"Kafka: {trouble.str()}", hint=hint)
+            if time.monotonic() >= over:
+                raise SourceUnavailable(f"Kafka did not answer{'' if trouble is None else f': {trouble.str()}'}")
+        return future.result()
 
     def id(self) -> str:
         """The id of the cluster."""
         if self._id is None:
             with _asked():
-                self._id = str(self._admin.describe_cluster(request_timeout=_SECONDS).result(_SECONDS).cluster_id)
+                self._id = str(self._answer(self._admin.describe_cluster(request_timeout=_SECONDS)).cluster_id)
         return self._id
 
     def names(self) -> list[str]:
@@ -105,13 +130,21 @@ class Cluster:
         found = dict[str, Topic]()
         for name, future in asked.items():
             with _asked(), suppress(_TopicMissing):
-                about = _described(future)
+                about = self._described(future)
                 # As Kafka's own tools write it; librdkafka takes + and /.
                 topic_id = str(about.topic_id).replace("+", "-").replace("/", "_")
                 if topic_id == _NO_UUID:
                     topic_id = named_id(name)
                 found[name] = Topic(cluster, name, topic_id, len(about.partitions))
         return found
+
+    def _described(self, future: Any) -> Any:
+        try:
+            return self._answer(future)
+        except KafkaException as exc:
+            if exc.args[0].code() in _NO_TOPIC:
+                raise _TopicMissing from exc
+            raise
 
     def messages_at(self, places: Mapping[Partition, int]) -> dict[Partition, Message]:
         """The messages at these offsets; of a partition that has none there, there is none in the result."""
@@ -143,7 +176,7 @@ class Cluster:
         wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(*item) for item in partitions])
         with _asked():
             (future,) = self._admin.list_consumer_group_offsets([wanted], request_timeout=_SECONDS).values()
-            found = future.result(_SECONDS).topic_partitions
+            found = self._answer(future).topic_partitions
         return {Partition(item.topic, item.partition): item.offset for item in found if item.offset >= 0}
 
     def members(self, group: str) -> list[str]:
@@ -151,7 +184,7 @@ class Cluster:
         with _asked():
             (future,) = self._admin.describe_consumer_groups([group], request_timeout=_SECONDS).values()
             try:
-                about = future.result(_SECONDS)
+                about = self._answer(future)
             except KafkaException as exc:
                 if exc.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return []
@@ -165,7 +198,7 @@ class Cluster:
             wanted = [ConsumerGroupTopicPartitions(group, given)]
             (future,) = self._admin.alter_consumer_group_offsets(wanted, request_timeout=_SECONDS).values()
             try:
-                done = future.result(_SECONDS).topic_partitions
+                done = self._answer(future).topic_partitions
                 failed = next((item.error for item in done if item.error is not None), None)
             except KafkaException as exc:
                 failed = exc.args[0]
@@ -189,15 +222,6 @@ class Cluster:
 
 class _TopicMissing(Exception):
     """There is no such topic."""
-
-
-def _described(future: Any) -> Any:
-    try:
-        return future.result(_SECONDS)
-    except KafkaException as exc:
-        if exc.args[0].code() in _NO_TOPIC:
-            raise _TopicMissing from exc
-        raise
 
 
 def _made(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
