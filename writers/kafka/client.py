@@ -34,6 +34,7 @@ _NO_UUID = "AAAAAAAAAAAAAAAAAAAAAA"
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 _HAS_MEMBERS = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP, KafkaError.ILLEGAL_GENERATION)
 STOP_MEMBERS = "Stop its consumers, wait until their session has timed out, and give the command again."
+_CHECK = "Check that --brokers can be reached, and security.protocol in the file of --client."
 #: what trying again does not mend
 _REFUSED = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
 #: what exactly once rests on, or what is made of other options
@@ -107,7 +108,8 @@ class Cluster:
                 hint = "Look at security.protocol, sasl.* and ssl.* in the file of --client."
                 raise ConfigInvalid(f"Kafka: {trouble.str()}", hint=hint)
             if time.monotonic() >= over:
-                raise SourceUnavailable(f"Kafka did not answer{'' if trouble is None else f': {trouble.str()}'}")
+                what = f"Kafka did not answer{'' if trouble is None else f': {trouble.str()}'}"
+                raise SourceUnavailable(what, hint=_CHECK if self._id is None else SourceUnavailable.hint)
         return future.result()
 
     def id(self) -> str:
