@@ -4,8 +4,10 @@ and partitions come, and topics are deleted and made anew.
 
     python -m tests.kafka.kills --seconds 120 --seed 7
     python -m tests.kafka.kills --seconds 3600 --messages 1000000 --freeze 40
+    python -m tests.kafka.kills --seconds 400 --bad 0.02
 
-In the end each message of the topics is compared with the table, by topic and its generation, partition and offset.
+With --bad messages are no rows, half of them to one half of the instances only: they become dead letters or rows. In
+the end each message of the topics is compared with the tables, by topic and its generation, partition and offset.
 """
 
 import argparse
@@ -22,14 +24,16 @@ from random import Random
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
+from bookkeeper.config.dead_letters import KEY
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
-from tests.kafka.sent import Account, Load, Sent
-from tests.kafka.topics import SCHEMA, Topics, queue
+from tests.kafka.sent import Account, Load, Sent, read
+from tests.kafka.topics import SCHEMA, Topics, letters_queue, queue
 from tests.servers.kafka import kafka
 from tests.servers.process import Server
 from tests.support.configured import configured, program
 from tests.support.crew import Crew
+from tests.support.keyed_rows import rows as live_rows
 from tests.support.threads import beside
 from tests.support.writer_queue import Queue
 
@@ -62,6 +66,7 @@ class Size:
     rate: int = 2000
     pause: float = 1.5
     freeze: float = 5.0
+    bad: float = 0.0
 
 
 class World:
@@ -71,21 +76,23 @@ class World:
         self.server, self.size, self.random = server, size, Random(seed)
         self.names = [f"kills-{seed}-{number}" for number in range(size.topics)]
         topics = Topics(server)
-        self.brokers, self.load = topics.brokers, Load(topics, self.names, size.partitions, size.rate)
+        self.brokers = topics.brokers
+        self.load = Load(topics, self.names, size.partitions, size.rate, size.bad)
         self.table: Queue = queue(folder, _SCHEMA, roll_after=timedelta(seconds=1))
+        self.letters = letters_queue(folder / "letters") if size.bad else None
         self.account = Account()
         instances = {f"instance {number + 1}": self._command(number) for number in range(size.instances)}
-        self.crew = Crew({BOOKKEEPER: self._bookkeeper(), **instances}, folder)
-
-    def _bookkeeper(self) -> list[str]:
-        table = {"identifier": self.table.settings.identifier, "roll-after": "1s"}
-        return program("bookkeeper", configured(self.table, bookkeeper={"every": "200ms"}, tables__events=table))
+        tables = [self.table] if self.letters is None else [self.table, self.letters]
+        self.bookkeepers = {f"{BOOKKEEPER} {number}": _bookkeeper(table) for number, table in enumerate(tables)}
+        self.crew = Crew({**self.bookkeepers, **instances}, folder)
 
     def _command(self, number: int, *more: str) -> list[str]:
         share = f"{number + 1}/{self.size.instances}"
         words = ["kafka", "--folder", self.table.made.folder, "--name", "copy", "--brokers", self.brokers]
         topics = [word for name in self.names for word in ("--topic", name, "--go-on", f"{name}=earliest")]
         columns = [word for part in ("topic", "partition", "offset") for word in ("--column", f"{part}={part}")]
+        if self.letters is not None:
+            words += ["--dead-letters", self.letters.made.folder, *(["--ignore-unknown"] if number % 2 else [])]
         return [sys.executable, "-m", "writers", *words, *topics, *columns, "--share", share, "--quiet", *more]
 
     def run(self) -> None:
@@ -98,7 +105,7 @@ class World:
                 time.sleep(self.random.random() * self.size.pause * 2)
                 self._disturb()
             for role in [*self.crew.running]:
-                if role != BOOKKEEPER:
+                if role not in self.bookkeepers:
                     self.crew.stop(role)
         self._settle()
 
@@ -144,17 +151,25 @@ class World:
             self.load.make_anew(name)
 
     def _settle(self) -> None:
-        """All is read, and committed by a bookkeeper that nothing happens to."""
+        """All is read, and committed by bookkeepers that nothing happens to."""
         self.crew.start("last", self._command(0, "--until-end"))
         assert self.crew.wait("last") == 0, self.crew.log("last").read_text("utf-8", "replace")[-3000:]
-        self.crew.kill(BOOKKEEPER)
-        self.crew.start(BOOKKEEPER)
-        folder = Folder(open_store(self.table.made.folder))
-        self.crew.until(lambda: not folder.pending())
-        self.crew.stop(BOOKKEEPER)
+        for role, table in zip(self.bookkeepers, filter(None, [self.table, self.letters]), strict=True):
+            self.crew.kill(role)
+            self.crew.start(role)
+            folder = Folder(open_store(table.made.folder))
+            self.crew.until(lambda folder=folder: not folder.pending())  # type: ignore[misc]
+            self.crew.stop(role)
         found = self.table.table().scan().to_arrow().select([*Sent._fields]).to_pydict()
         rows = [Sent(*row) for row in zip(*found.values(), strict=True)]
-        self.account.compare(self.load.there(), self.load.deleted, rows)
+        aside = [] if self.letters is None else live_rows(self.letters, *KEY)
+        letters = [read(it["topic"], it["partition"], it["offset"], it["value"]) for it in aside]
+        self.account.compare(self.load.there(), self.load.deleted, rows, letters)
+
+
+def _bookkeeper(table: Queue) -> list[str]:
+    section = {"identifier": table.settings.identifier, "roll-after": "1s"}
+    return program("bookkeeper", configured(table, bookkeeper={"every": "200ms"}, tables__events=section))
 
 
 def played(server: Server, folder: Path, size: Size, seed: int) -> Account:
@@ -176,6 +191,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=os.getpid())
     options.add_argument("--instances", type=int, default=3)
     options.add_argument("--partitions", type=int, default=40)
+    options.add_argument("--bad", type=float, default=0, help="share of messages that are no rows")
     options.add_argument("--rate", type=int, default=2000, help="messages a second")
     given = vars(options.parse_args())
     seed = given.pop("seed")
@@ -186,6 +202,8 @@ def main() -> None:
     print(f"{time.monotonic() - began:.0f} s")
     print("\n".join(f"{count:5} {what}" for what, count in sorted(account.done.items())))
     print(f"{account.messages} messages; {account.deleted} of deleted topics, of which {account.kept} are in the table")
+    if given["bad"]:
+        print(f"{account.letters} are dead letters")
     print(f"{account.missing} missing, {account.double} double, {account.strange} strange")
     sys.exit(not account.right)
 

@@ -16,6 +16,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.kafka.topics import Topics
 
+#: no row for any reader, and one for those that pass over fields that the table does not have
+_BROKEN, _ODD = b'{"n": "%dz", "generation": %d}', b'{"n": %d, "generation": %d, "odd": 1}'
+
 
 class Sent(NamedTuple):
     """A message, and the row of it."""
@@ -38,6 +41,7 @@ class Account:
     messages: int = 0
     deleted: int = 0
     kept: int = 0
+    letters: int = 0
     missing: int = 0
     double: int = 0
     strange: int = 0
@@ -47,24 +51,29 @@ class Account:
         """Whether each message that has to be in the table is there once, and nothing else is."""
         return not (self.missing or self.double or self.strange)
 
-    def compare(self, there: Collection[Sent], deleted: Collection[Sent], rows: Sequence[Sent]) -> None:
-        """Compares the table with the messages of topics, and of deleted ones."""
-        counted, wanted, gone = Counter(rows), set(there), set(deleted)
+    def compare(
+        self, there: Collection[Sent], deleted: Collection[Sent], rows: Sequence[Sent], letters: Sequence[Sent] = ()
+    ) -> None:
+        """Compares the tables with the messages of topics, and of deleted ones, whose letters may be ahead of rows."""
+        counted, wanted, gone = Counter([*rows, *letters]), set(there), set(deleted)
+        self.letters = len(letters)
         last = dict[tuple[str, int, int], int]()
-        for row in counted:
+        for row in rows:
             last[row[:3]] = max(row.offset, last.get(row[:3], -1))
         passed = {item for item in gone if item.offset < last.get(item[:3], -1)}
         self.messages, self.deleted = len(wanted), len(gone)
         self.kept = len(gone & counted.keys())
         self.missing = len((wanted | passed) - counted.keys())
         self.strange = len(counted.keys() - wanted - gone)
-        self.double = len(rows) - len(counted)
+        self.double = len(rows) + len(letters) - len(counted)
 
 
 class Load:
     """Sends messages to topics in a thread; the topics are widened and made anew through it."""
 
-    def __init__(self, topics: Topics, names: Sequence[str], partitions: int, rate: int) -> None:
+    def __init__(self, topics: Topics, names: Sequence[str], partitions: int, rate: int, bad: float = 0) -> None:
+        """`bad`: the share of messages that are no row, or one to some readers only."""
+        self._every = round(1 / bad) if bad else 0
         self._topics, self._names, self._first, self._rate = topics, names, partitions, rate
         self._partitions, self._generations = dict.fromkeys(names, partitions), dict.fromkeys(names, 1)
         self._lock = Lock()
@@ -90,6 +99,8 @@ class Load:
         for _ in range(count):
             name = self._names[self.count % len(self._names)]
             value = b'{"n": %d, "generation": %d}' % (self.count, self._generations[name])
+            if self._every and self.count % self._every == 0:
+                value = (_BROKEN if self.count // self._every % 2 else _ODD) % (self.count, self._generations[name])
             try:
                 self._producer.produce(name, value, partition=self.count * 7 % self._partitions[name])
             except (KafkaException, BufferError):  # a partition that it does not know yet, or a full queue
@@ -137,5 +148,12 @@ def sent(name: str, message: Any) -> Sent:
     """
     A message as it was sent.
     """
-    said = json.loads(message.value())
-    return Sent(name, said["generation"], message.partition(), message.offset(), said["n"])
+    return read(name, message.partition(), message.offset(), message.value())
+
+
+def read(name: str, partition: int, offset: int, value: bytes) -> Sent:
+    """
+    A message as it was sent, by its parts.
+    """
+    said = json.loads(value)
+    return Sent(name, said["generation"], partition, offset, int(str(said["n"]).removesuffix("z")))

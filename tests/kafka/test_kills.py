@@ -20,6 +20,14 @@ def test_each_message_is_in_the_table_once_whatever_is_killed(broker: Server, tm
     assert account.messages > 1000 and account.done["made anew"] and account.done.total() >= 3
 
 
+def test_each_message_is_in_one_of_two_tables_whatever_is_killed(broker: Server, tmp_path: Path) -> None:
+    size = Size(8, instances=2, topics=1, partitions=3, rate=500, pause=0.4, freeze=0.5, bad=0.05)
+    account = played(broker, tmp_path, size, seed=9)
+
+    assert account.right, account
+    assert account.messages > 500 and account.letters > 10 and account.done.total() >= 3
+
+
 @pytest.mark.parametrize("kept", range(5))
 def test_of_a_deleted_topic_the_table_may_have_its_first_messages(kept: int) -> None:
     account = Account()
