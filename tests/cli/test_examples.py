@@ -114,8 +114,9 @@ BEFORE: dict[tuple[str, ...], Callable[[Sandbox], None]] = {
 }
 
 
-#: those of `writer kafka` need a broker: tests/kafka/test_page.py runs them
-HERE = [(path, text) for path, text in OURS if path != ("writer", "kafka") and not path[0].startswith("python -m")]
+#: those of `writer kafka` need a broker, and those of dead letters a table of them: tests/kafka/test_page.py runs them
+KAFKA = [("writer", "kafka"), ("writer", "kafka-replay"), ("bookkeeper", "rejected-rows")]
+HERE = [(path, text) for path, text in OURS if path not in KAFKA and not path[0].startswith("python -m")]
 
 
 @pytest.mark.usefixtures("soon_stopped")

@@ -150,7 +150,7 @@ class Crash(Exception):
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
-@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("number", range(1, 7))
 @pytest.mark.parametrize("then", [LAX, STRICT], ids=["the same verdict", "another verdict"])
 def test_a_crash_around_each_publish_leaves_each_letter_in_one_table(
     copy: Copy, tmp_path: Path, number: int, behind: bool, then: Format
@@ -166,7 +166,7 @@ def test_a_crash_around_each_publish_leaves_each_letter_in_one_table(
 
 
 def crash_at(copy: Copy, path: str, number: int, behind: bool) -> None:
-    """Ends a replay around its publish of this number; of three chunks with rows there are six."""
+    """Ends a replay around its publish of this number: of each chunk its rows, then its deletes."""
     rightly, calls = Writer.publish, iter(range(1, 1000))
 
     def publish(self: Writer, *given: Any, **more: Any) -> Any:
@@ -177,15 +177,11 @@ def crash_at(copy: Copy, path: str, number: int, behind: bool) -> None:
             raise Crash
         return result
 
-    with mock.patch.object(Writer, "publish", publish):
-        try:
-            replayed(copy, path)
-        except Crash:
-            return
-    assert number > 2 * len(ODD)
+    with mock.patch.object(Writer, "publish", publish), pytest.raises(Crash):
+        replayed(copy, path)
 
 
-@pytest.mark.parametrize("number", range(1, 12))
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 8])
 def test_a_stop_at_each_wait_leaves_each_letter_in_one_table(copy: Copy, tmp_path: Path, number: int) -> None:
     path = export(copy, tmp_path / "letters.ndjson")
     calls = iter(range(1, 10_000))
@@ -194,17 +190,15 @@ def test_a_stop_at_each_wait_leaves_each_letter_in_one_table(copy: Copy, tmp_pat
         pause(min(seconds, 0.02))
         return next(calls) >= number
 
-    try:
+    with suppress(Backpressure):
         replayed(copy, path, wait=wait)
-    except Backpressure:
-        pass
     replayed(copy, path)
 
     check(copy)
 
 
 @pytest.mark.parametrize("other", ["the same file", "another file"])
-@pytest.mark.parametrize("number", range(1, 7))
+@pytest.mark.parametrize("number", range(1, 5))
 def test_of_two_replays_at_once_one_is_fenced(copy: Copy, tmp_path: Path, number: int, other: str) -> None:
     path = export(copy, tmp_path / "letters.ndjson")
     send(copy)
@@ -232,7 +226,10 @@ def test_of_two_replays_at_once_one_is_fenced(copy: Copy, tmp_path: Path, number
             replayed(copy, second)
         replayed(copy, export(copy, tmp_path / f"{name}.ndjson"))
 
-    assert met
+    if other == "the same file" or number == 1:
+        assert met[-1] == "fenced"
+    else:
+        assert "a replay of another file has not ended" in met[1] or "is older than a replay" in met[1]
     check(copy, TWICE, 2 * COUNT)
 
 
@@ -265,7 +262,7 @@ def test_letters_that_the_copy_may_write_again_are_refused(copy: Copy, tmp_path:
         copy.run(form=STRICT)
     path = export(copy, tmp_path / "letters.ndjson")
 
-    with pytest.raises(NotPossible, match=f"t/0, offset {first} .* is not settled: copy may read and write it again"):
+    with pytest.raises(NotPossible, match=rf"t/0, offset {first} .* is not settled: copy may read and write it again"):
         replayed(copy, path)
     with again_and_again(copy.tick, 0.02):
         copy.run(form=STRICT)
@@ -293,7 +290,7 @@ def test_letters_of_another_table_are_refused(copy: Copy, tmp_path: Path) -> Non
     path = export(copy, tmp_path / "letters.ndjson")
     other = Copy(copy.topics, copy.queue, "t", letters=letters_queue(tmp_path / "others"))
 
-    with pytest.raises(NotPossible, match="Give the table whose letters were exported|not of"):
+    with pytest.raises(NotPossible, match="is of .*, not of .* as it is now"):
         replayed(other, path)
 
 
