@@ -317,7 +317,7 @@ def kafka_group(config: str | None, table: str | None, folder: str | None, name:
 
 @main.command("kafka-replay", short_help="Make rows of dead letters, each once.")
 @_where
-@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--name", required=True, help="Name of the copy whose dead letters these are.")
 @_reading("json", "avro", "raw")
 @_letters
@@ -329,12 +329,12 @@ def kafka_replay(file: str, name: str, quiet: bool, **more: Any) -> None:
     still bad stay. Give the --format and --column of the copy, which may go on meanwhile.
 
     Stop or kill it at any time and start it again with the same FILE and --name: keep FILE until it has ended. A FILE
-    that was exported before another replay is refused, and so are a keyed table and letters that the copy may write
-    again.
+    that was exported before another replay is refused, and so are a keyed table and letters that the copy may still
+    write again.
 
     \b
     Examples:
-      writer kafka-replay orders.letters --table orders --name orders --column partition=kafka_partition
+      writer kafka-replay orders.letters --table orders --name orders
     """
     from bookkeeper.stores.open import stores_with
     from writers.commands import folder_url, letters_url, storage_options

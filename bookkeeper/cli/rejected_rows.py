@@ -41,7 +41,8 @@ def rejected_rows(
     \b
     Example:
       bookkeeper rejected-rows --table orders --by-reason
-      bookkeeper rejected-rows --table orders --topic orders --export orders.letters
+      bookkeeper rejected-rows --table orders --topic orders --since 2026-01-31T12:00:00Z --limit 10
+      bookkeeper rejected-rows --table orders --export orders.letters
     """
     from bookkeeper.commands.rejected_rows import RejectedRows, Wanted
 

@@ -1,4 +1,4 @@
-"""docs/kafka.md, "Copy topics" and "Back": its commands as they stand, with a real broker, and what else it says."""
+"""docs/kafka.md: its commands as they stand, with a real broker, and what else it says."""
 
 import json
 import re
@@ -19,6 +19,7 @@ from tests.kafka.topics import Copy, Topics, queue
 from tests.packaging.project import ROOT
 from tests.support.configured import PROGRAMS
 from tests.support.logs import logging_put_back
+from tests.support.threads import again_and_again
 from writers.kafka import start
 from writers.kafka.client import Cluster
 from writers.kafka.messages import PARTS
@@ -30,6 +31,7 @@ COMMANDS, BACK = (
     next(block.text for block in blocks(PAGE) if block.kind == "sh" and command in block.text)
     for command in ("bookkeeper init --table orders", "writer kafka-group")
 )
+REPLAY = next(block.text for block in blocks(PAGE) if block.kind == "sh" and "rejected-rows" in block.text)
 
 
 def run(words: list[str]) -> str:
@@ -66,6 +68,47 @@ def test_its_commands_copy_a_topic_and_lead_back(
     assert re.search(r"orders/2 +- +50 +would be set", rehearsed) and re.search(r"orders/2 +- +50 +set", done)
     group = Cluster(topics.brokers, {}, "x").offsets_of("shop", [Partition("orders", number) for number in range(3)])
     assert group == {Partition("orders", 0): 0, Partition("orders", 1): 0, Partition("orders", 2): 50}
+
+
+def test_its_commands_replay_dead_letters_once_the_table_has_the_column(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = (ROOT / "config" / "local.toml").read_text("utf-8")
+    section = '[tables.orders]\nlocation = "file://${HERE}/lake/shop/orders"\ndead-letters = true'
+    (tmp_path / "bookkeeper.toml").write_text(f"{local}\n{TABLE.replace('[tables.orders]', section)}", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    topics.make("noted", 2)
+    topics.send("noted", [{"id": n, "note": "\x1b[2J"} if n % 5 == 0 else {"id": n} for n in range(20)], partition=1)
+    topics.send("noted", [b"{"], partition=0)
+    copy = COMMANDS.replace("kafka:9092", topics.brokers).replace("--topic orders", "--topic noted")
+
+    def commit() -> None:
+        for table in ("orders", "orders__rejected"):
+            run(["bookkeeper", "once", "--table", table])
+
+    init, read = [[*words] for words in shell.commands(copy)]
+    run(init)
+    with again_and_again(commit, 0.05):
+        run([*read, "--until-end"])
+    commit()
+    catalog = open_catalog(settings(tmp_path).catalog)
+    with catalog.load_table("shop.orders").update_schema() as change:
+        change.add_column("note", StringType())
+    commit()
+    for example in examples(dict(commands())["bookkeeper", "rejected-rows"]):
+        said = run(words(example))
+        assert "\x1b" not in said
+    said = [""]
+    with again_and_again(commit, 0.05):
+        said = [run([*line]) for line in shell.commands(REPLAY)]
+    commit()
+
+    found = catalog.load_table("shop.orders").scan().to_arrow()
+    assert sorted(found["kafka_offset"].to_pylist()) == [*range(20)]
+    assert found["note"].to_pylist().count("\x1b[2J") == 4
+    assert "4" in said[0]
+    (left,) = json.loads(run(["bookkeeper", "rejected-rows", "--table", "orders", "--json"]))
+    assert (left["partition"], left["value"]) == (0, "{")
 
 
 def test_it_names_every_part_of_a_message_and_only_places_to_go_on_that_there_are() -> None:
