@@ -63,7 +63,7 @@ def earlier_topics_are_forgotten(rightly: Any, chains: Any, topic: Topic, number
     "With rows the offsets behind them are published: what is committed is never read again.",
     Fails(f"{COPY}test_each_message_is_in_the_table_once_over_runs"),
 )
-@breaks("writers.kafka.run.Cursor.text")
+@breaks("writers.kafka.cursor.Cursor.text")
 def offsets_stay_where_a_run_began(rightly: Any, cursor: Any) -> str:
     """Each txlog of a run says the offsets of the first one."""
     return str(vars(cursor).setdefault("first", rightly(cursor)))

@@ -7,21 +7,20 @@ only after the topics were looked at once more: what was read between two looks 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.contract.names import TxlogName
-from bookkeeper.errors import Backpressure, BookkeeperError, SourceUnavailable, StorageUnavailable
+from bookkeeper.errors import Backpressure, SourceUnavailable, StorageUnavailable
 from writers.kafka.ages import Ages
 from writers.kafka.client import OFFSET_LOST, PARTITION_EOF, Cluster, SlotConsumer
+from writers.kafka.cursor import Batch, Cursor, Handling, TopicChanged, sorted_batch
 from writers.kafka.letters import Letters
-from writers.kafka.messages import Bad, Converted, Message, MessageReader, Outdated, converted, partition_of
+from writers.kafka.messages import Bad, Converted, Message, Outdated, converted, partition_of
 from writers.kafka.named_topics import not_there, seen_of
-from writers.kafka.places import Partition, Place, Seen, Topic, next_of
-from writers.kafka.start import Start
+from writers.kafka.places import Partition, Seen, Topic, next_of
 from writers.loader.change_lines import split_deleted
 from writers.timing import Clock, Wait
 from writers.writer import Writer
@@ -37,78 +36,6 @@ _FINISH, _FINISH_PAUSE = timedelta(seconds=30), 0.2
 _MESSAGE_BYTES = 500
 #: messages of a batch: at most, and of the first one, whose messages may have any size
 MOST_MESSAGES, FIRST_MESSAGES = 10_000, 500
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Messages in their order, the last one of each partition, and events in place of messages."""
-
-    messages: list[Message]
-    last: dict[tuple[str, int], Message]
-    events: list[Message]
-
-
-def _sorted(batch: Sequence[Message]) -> _Batch:
-    messages, events, last = [], [], dict[tuple[str, int], Message]()
-    for message in batch:
-        if message.error() is None:
-            messages.append(message)
-            last[message.topic(), message.partition()] = message
-        else:
-            events.append(message)
-    return _Batch(messages, last, events)
-
-
-class TopicChanged(BookkeeperError):
-    """A topic was deleted, or made anew, while it was read: what was read since the last txlog is read again."""
-
-
-@dataclass
-class Cursor:
-    """How far a partition is read; `high`: the end that it had when this run began; `ended`: its end was seen."""
-
-    topic: Topic
-    partition: Partition
-    place: Place
-    high: int | None = None
-    ended: bool = False
-
-    @property
-    def channel(self) -> str:
-        """Its channel."""
-        return self.topic.channel(self.partition.number)
-
-    @property
-    def text(self) -> str:
-        """Its offset, as a txlog says it."""
-        return self.place.text(self.topic.name)
-
-    def move(self, offset: int, epoch: int | None, seen: Seen | None = None) -> None:
-        """The next message is the one at this offset."""
-        epoch = self.place.epoch if epoch is None else epoch
-        self.place = Place(offset, epoch, self.place.begun, seen or self.place.seen)
-
-    def begin(self, offset: int) -> None:
-        """It is read on from this offset, whatever was read before."""
-        self.place = Place(offset, self.place.epoch, self.place.begun)
-
-
-@dataclass(frozen=True)
-class Handling:
-    """
-    What a run does with what it meets. `stop` is told of a partition that cannot go on, with the reason and what to do;
-    `go_on` says where one begins again whose place is lost; `skips` how many bad messages may still be passed over.
-    `full` is told how many bytes of rows wait to be published, and says whether that is too much.
-    """
-
-    reader: Callable[[Writer], MessageReader]
-    changes: bool
-    stop: Callable[[Partition, str, str], None]
-    go_on: Callable[[Partition], Start | None]
-    skips: Callable[[], int]
-    skipped: Callable[[int], None]
-    full: Callable[[int], bool]
-    batch_bytes: int
 
 
 class Run:
@@ -134,7 +61,7 @@ class Run:
         """
         self._letters = letters
         #: a batch with bad messages that waits for a txlog of this run to be committed
-        self._kept: _Batch | None = None
+        self._kept: Batch | None = None
         self._cluster, self._consumer, self._writer = cluster, consumer, writer
         self._handling, self._clock, self._wait = handling, clock, wait
         self.cursors = {cursor.partition: cursor for cursor in cursors}
@@ -187,7 +114,7 @@ class Run:
         if self._waits or self._kept is not None:
             self._wait(seconds)
         else:
-            self._take(_sorted(self._consumer.consume(self._most, seconds)))
+            self._take(sorted_batch(self._consumer.consume(self._most, seconds)))
         if self._kept is not None and self._fences():
             kept, self._kept = self._kept, None
             self._take(kept)
@@ -210,7 +137,7 @@ class Run:
         self._writer.close()
         self._consumer.close()
 
-    def _take(self, batch: "_Batch") -> None:
+    def _take(self, batch: Batch) -> None:
         messages, last = batch.messages, batch.last
         if not last.keys() <= self.cursors.keys():  # of a partition that was stopped: it was read ahead
             last = {key: message for key, message in last.items() if key in self.cursors}
