@@ -193,6 +193,37 @@ def test_a_run_that_stood_still_and_one_that_judges_otherwise_leave_a_message_in
     check(copy, {0: 12})
 
 
+def test_a_run_that_stood_still_before_its_rows_does_not_bring_one_that_has_a_letter_now(
+    topics: Topics, copy: Copy
+) -> None:
+    topics.make("t")
+    send(topics, 12, odd=(0, 5, 11))
+    rightly, other, met = Writer.publish, Copy(topics, copy.queue, "t", letters=copy.letters), list[int]()
+    sends = Letters.send
+
+    def crash(self: Letters, *given: Any) -> bool:
+        if sends(self, *given):
+            raise Crash
+        return False
+
+    def stand_still(self: Writer, *given: Any, **more: Any) -> Any:
+        if not met:
+            met.append(1)
+            with (
+                mock.patch("writers.kafka.source.Shared.lease", no_lease),
+                mock.patch.object(Letters, "send", crash),
+                pytest.raises(Crash),
+            ):
+                other.run(form=STRICT)
+        return rightly(self, *given, **more)
+
+    with mock.patch.object(Writer, "publish", stand_still), again_and_again(copy.tick, 0.02):
+        copy.run(form=LAX)
+    read(copy, form=LAX)
+
+    check(copy, {0: 12}, {0: {0, 5, 11}})
+
+
 def no_lease(self: Any, folder: Any, slot: int) -> Any:
     return NoLease()
 
