@@ -71,7 +71,7 @@ class World:
         self.server, self.size, self.random = server, size, Random(seed)
         self.names = [f"kills-{seed}-{number}" for number in range(size.topics)]
         topics = Topics(server)
-        self.brokers, self.load = topics.brokers, Load(topics, self.names, size.partitions, size.rate)
+        self.brokers, self.load = topics.brokers, Load(topics, self.names, size.partitions, size.rate, size.messages)
         self.table: Queue = queue(folder, _SCHEMA, roll_after=timedelta(seconds=1))
         self.account = Account()
         instances = {f"instance {number + 1}": self._command(number) for number in range(size.instances)}
