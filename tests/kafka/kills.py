@@ -77,7 +77,7 @@ class World:
         self.names = [f"kills-{seed}-{number}" for number in range(size.topics)]
         topics = Topics(server)
         self.brokers = topics.brokers
-        self.load = Load(topics, self.names, size.partitions, size.rate, size.bad)
+        self.load = Load(topics, self.names, size.partitions, size.rate, size.messages, size.bad)
         self.table: Queue = queue(folder, _SCHEMA, roll_after=timedelta(seconds=1))
         self.letters = letters_queue(folder / "letters") if size.bad else None
         self.account = Account()

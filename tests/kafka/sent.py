@@ -69,14 +69,19 @@ class Account:
 
 
 class Load:
-    """Sends messages to topics in a thread; the topics are widened and made anew through it."""
+    """
+    Sends messages to topics in a thread, at most so many (0: any number); the topics are widened and made anew through
+    it.
+    """
 
-    def __init__(self, topics: Topics, names: Sequence[str], partitions: int, rate: int, bad: float = 0) -> None:
+    def __init__(
+        self, topics: Topics, names: Sequence[str], partitions: int, rate: int, most: int = 0, bad: float = 0
+    ) -> None:
         """`bad`: the share of messages that are no row, or one to some readers only."""
         self._every = round(1 / bad) if bad else 0
         self._topics, self._names, self._first, self._rate = topics, names, partitions, rate
         self._partitions, self._generations = dict.fromkeys(names, partitions), dict.fromkeys(names, 1)
-        self._lock = Lock()
+        self._most, self._lock = most, Lock()
         self._producer = self._new_producer()
         #: how many messages were given to the client
         self.count = 0
@@ -96,7 +101,8 @@ class Load:
         self._arrive()
 
     def _send(self, count: int) -> None:
-        for _ in range(count):
+        left = self._most - self.count if self._most else count
+        for _ in range(min(count, left)):
             name = self._names[self.count % len(self._names)]
             value = b'{"n": %d, "generation": %d}' % (self.count, self._generations[name])
             if self._every and self.count % self._every == 0:
