@@ -290,7 +290,7 @@ def test_letters_of_another_table_are_refused(copy: Copy, tmp_path: Path) -> Non
     path = export(copy, tmp_path / "letters.ndjson")
     other = Copy(copy.topics, copy.queue, "t", letters=letters_queue(tmp_path / "others"))
 
-    with pytest.raises(NotPossible, match="is of .*, not of .* as it is now"):
+    with pytest.raises(NotPossible, match=r"is of .*, not of .* as it is now"):
         replayed(other, path)
 
 
