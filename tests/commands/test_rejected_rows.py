@@ -164,7 +164,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
     path.write_bytes(path.read_bytes().replace(b'"offset": 2', b'"offset": 3') + b"\n")
 
     with pytest.raises(NotPossible, match="it was changed while it was read"):
-        [*found]
+        list(found)
 
 
 def test_lines_without_an_end_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

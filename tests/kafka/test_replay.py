@@ -290,7 +290,7 @@ def test_letters_of_another_table_are_refused(copy: Copy, tmp_path: Path) -> Non
     path = export(copy, tmp_path / "letters.ndjson")
     other = Copy(copy.topics, copy.queue, "t", letters=letters_queue(tmp_path / "others"))
 
-    with pytest.raises(NotPossible, match="is of .*, not of .* as it is now"):
+    with pytest.raises(NotPossible, match=r"is of .*, not of .* as it is now"):
         replayed(other, path)
 
 
@@ -323,3 +323,27 @@ def test_a_file_that_was_changed_or_is_no_export_is_refused(copy: Copy, tmp_path
 
     with pytest.raises(NotPossible, match="is no export of dead letters"):
         letter_export.opened(str(path))
+
+
+def test_letters_whose_rows_are_rejected_stay(copy: Copy, tmp_path: Path) -> None:
+    path, rightly = export(copy, tmp_path / "letters.ndjson"), Writer.publish
+    place = Path(copy.queue.folder.card().data_path.removeprefix("file://"))
+
+    def publish(self: Writer, *given: Any, **more: Any) -> Any:
+        before = {*place.rglob("*.parquet")}
+        if self.keys:
+            return rightly(self, *given, **more)
+        result = rightly(self, *given, **more)
+        for file in {*place.rglob("*.parquet")} - before:
+            file.unlink()
+        return result
+
+    def wait(seconds: float) -> None:
+        copy.tick()
+
+    with mock.patch.object(Writer, "publish", publish), pytest.raises(Fenced):
+        replayed(copy, path, wait=wait, ticks=False)
+    check(copy, tuple(sorted((*ODD, *NEVER))))
+    replayed(copy, path)
+
+    check(copy)

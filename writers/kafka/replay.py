@@ -15,7 +15,7 @@ A letter gives at most one row:
   place, one is committed, and the other run is fenced, whenever it wakes up.
 * The same file again: the position says how far it was replayed.
 * Another file: it begins only where all deletes of the replays before it are committed, and where it was exported
-  behind them: an export says the positions that SOURCE-replay had in its snapshot. So it holds no letter that an earlier
+  behind them: an export says the position that SOURCE-replay had in its snapshot. So it has no letter that an earlier
   replay has made a row. An older export is refused.
 * The source does not write a letter again that was replayed: only letters below the committed offset of their channel
   are replayed, and of these the letters were committed before the rows around them, whichever run wrote them.

@@ -114,7 +114,10 @@ class Run:
         if self._waits or self._kept is not None:
             self._wait(seconds)
         else:
-            self._take(sorted_batch(self._consumer.consume(self._most, seconds)))
+            batch = sorted_batch(self._consumer.consume(self._most, seconds))
+            if self._writer.due():  # else these rows would be a small file of their own
+                self._publish()
+            self._take(batch)
         if self._kept is not None and self._fences():
             kept, self._kept = self._kept, None
             self._take(kept)
