@@ -59,6 +59,19 @@ def runs_put_aside_at_once(rightly: Any, run: Any) -> bool:
 
 
 @rule(
+    "Events wait with the batch that waits: they say that partitions were read behind its messages.",
+    Fails(f"{LETTERS}test_a_topic_of_bad_messages_alone_is_passed"),
+)
+@breaks("writers.kafka.run.Run._take")
+def events_do_not_wait(rightly: Any, run: Any, batch: Any) -> None:
+    """The end of a partition counts before its last messages are taken."""
+    rightly(run, batch)
+    if run._kept is not None:
+        for event in batch.events:
+            run._note(event)
+
+
+@rule(
     "Letters are deleted only once their rows are in the table.",
     Fails(f"{REPLAY}test_letters_whose_rows_are_rejected_stay"),
 )
