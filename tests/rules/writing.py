@@ -89,10 +89,12 @@ def an_unknown_outcome_is_forgotten(rightly: Any, publisher: Any) -> None:
     Fails(f"{OUTCOMES}test_a_publish_with_an_unknown_outcome_leaves_its_data_files_where_they_are"),
 )
 @breaks("writers.writer.Writer.publish")
-def files_of_a_failed_publish_are_deleted(rightly: Any, writer: Any, position: Any = None, offsets: Any = None) -> Any:
+def files_of_a_failed_publish_are_deleted(
+    rightly: Any, writer: Any, position: Any = None, offsets: Any = None, alone: bool = False
+) -> Any:
     """After a publish with an unknown outcome its data files are deleted."""
     try:
-        return rightly(writer, position, offsets)
+        return rightly(writer, position, offsets, alone)
     except UnknownOutcome:
         writer._cards.store.delete_many([item.key for item in writer._files._finished])
         raise
