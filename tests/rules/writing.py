@@ -188,7 +188,7 @@ def marks_before_the_listing(rightly: Any, folder: Folder, card: Any, writer: st
     Fails(f"{POSITIONS}test_a_new_run_continues_behind_what_is_pending"),
 )
 @breaks("writers.publish.publisher.with_positions")
-def pending_positions_are_not_read(rightly: Any, folder: Any, card: Any, sizes: Any) -> list[Any]:
+def pending_positions_are_not_read(rightly: Any, folder: Any, card: Any, sizes: Any, place: str = "") -> list[Any]:
     """Only the marks say where a source goes on."""
     return []
 
