@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 Command = Any
 
-
 _folder = click.option(
     "--folder", metavar="URL", help="The table's txlog folder: a URL or path, as `bookkeeper init` prints it."
 )

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.commands import commands, examples, programs, words
+from tests.cli.commands import KAFKA, commands, examples, programs, words
 from tests.cli.sandbox import Sandbox
 from tests.support.deletes import commit_deletes, equality
 from tests.support.lake import Writes
@@ -114,8 +114,6 @@ BEFORE: dict[tuple[str, ...], Callable[[Sandbox], None]] = {
 }
 
 
-#: they need a broker, or a table of dead letters: tests/kafka/test_page.py runs them
-KAFKA = [("writer", "kafka"), ("writer", "kafka-group"), ("writer", "kafka-replay"), ("bookkeeper", "rejected-rows")]
 HERE = [(path, text) for path, text in OURS if path not in KAFKA and not path[0].startswith("python -m")]
 
 

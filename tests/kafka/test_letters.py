@@ -358,3 +358,29 @@ def test_of_two_runs_that_claim_one_goes_on(copy: Copy) -> None:
 
     assert [third.has("c", offset) for offset in (7, 8, 9)] == [False, False, True]
     assert third.has("d", 1)
+
+
+def test_rows_around_letters_that_are_rejected_are_not_published(topics: Topics, copy: Copy) -> None:
+    topics.make("t")
+    send(topics, 12, odd=(0, 5, 11))
+    assert copy.letters is not None
+    place, rightly, lost = (
+        Path(copy.letters.folder.card().data_path.removeprefix("file://")),
+        Writer.publish,
+        set[Path](),
+    )
+
+    def publish(self: Writer, *given: Any, **more: Any) -> Any:
+        before = {*place.rglob("*.parquet")}
+        result = rightly(self, *given, **more)
+        if self.keys and not lost:
+            lost.update({*place.rglob("*.parquet")} - before)
+            for file in lost:
+                file.unlink()
+        return result
+
+    with mock.patch.object(Writer, "publish", publish):
+        read(copy)
+
+    assert lost
+    check(copy, {0: 12}, {0: {0, 5, 11}})

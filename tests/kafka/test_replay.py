@@ -266,6 +266,7 @@ def test_letters_that_the_copy_may_write_again_are_refused(copy: Copy, tmp_path:
         replayed(copy, path)
     with again_and_again(copy.tick, 0.02):
         copy.run(form=STRICT)
+    copy.tick()
     replayed(copy, export(copy, tmp_path / "again.ndjson"))
 
     check(copy, count=first + 2)

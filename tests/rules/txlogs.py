@@ -387,9 +387,11 @@ def trouble_condemns(rightly: Any, intake: Any, file: Any, head: Any, footer: An
     Fails("tests/tick/test_untrusted.py::test_one_that_grows_after_it_was_found_is_refused_for_that"),
 )
 @breaks("bookkeeper.contract.txlog_folder.Folder.read")
-def txlogs_of_any_size(rightly: Any, folder: Any, names: Any, sizes: Any = None, most: int = 2**30) -> Any:
+def txlogs_of_any_size(
+    rightly: Any, folder: Any, names: Any, sizes: Any = None, most: int = 2**30, place: str = PENDING
+) -> Any:
     """The listed size is no bound."""
-    return rightly(folder, names, None, most)
+    return rightly(folder, names, None, most, place)
 
 
 @rule(

@@ -89,10 +89,12 @@ def an_unknown_outcome_is_forgotten(rightly: Any, publisher: Any) -> None:
     Fails(f"{OUTCOMES}test_a_publish_with_an_unknown_outcome_leaves_its_data_files_where_they_are"),
 )
 @breaks("writers.writer.Writer.publish")
-def files_of_a_failed_publish_are_deleted(rightly: Any, writer: Any, position: Any = None, offsets: Any = None) -> Any:
+def files_of_a_failed_publish_are_deleted(
+    rightly: Any, writer: Any, position: Any = None, offsets: Any = None, alone: bool = False
+) -> Any:
     """After a publish with an unknown outcome its data files are deleted."""
     try:
-        return rightly(writer, position, offsets)
+        return rightly(writer, position, offsets, alone)
     except UnknownOutcome:
         writer._cards.store.delete_many([item.key for item in writer._files._finished])
         raise
@@ -186,7 +188,7 @@ def marks_before_the_listing(rightly: Any, folder: Folder, card: Any, writer: st
     Fails(f"{POSITIONS}test_a_new_run_continues_behind_what_is_pending"),
 )
 @breaks("writers.publish.publisher.with_positions")
-def pending_positions_are_not_read(rightly: Any, folder: Any, card: Any, sizes: Any) -> list[Any]:
+def pending_positions_are_not_read(rightly: Any, folder: Any, card: Any, sizes: Any, place: str = "") -> list[Any]:
     """Only the marks say where a source goes on."""
     return []
 
