@@ -15,7 +15,12 @@ import spark_jobs
 ROOT = Path(__file__).parents[2]
 Typed = tuple[str, ...]
 #: their examples need a broker, or a table of dead letters: tests/kafka/test_page.py runs them
-KAFKA: tuple[Typed, ...] = (("writer", "kafka"), ("writer", "kafka-replay"), ("bookkeeper", "rejected-rows"))
+KAFKA: tuple[Typed, ...] = (
+    ("writer", "kafka"),
+    ("writer", "kafka-group"),
+    ("writer", "kafka-replay"),
+    ("bookkeeper", "rejected-rows"),
+)
 
 
 def programs() -> dict[str, click.Command]:
