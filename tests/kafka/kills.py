@@ -47,7 +47,7 @@ EVENTS = {
     "broker killed": 1,
     "broker frozen": 1,
     "partition added": 1,
-    "made anew": 1,
+    "made anew": 2,
 }
 
 
