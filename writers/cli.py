@@ -216,7 +216,14 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
 @main.command(short_help="Copy topics of Kafka, each message once.")
 @_where
 @click.option("--brokers", required=True, metavar="HOST:PORT[,...]", help="Brokers to begin with.")
-@click.option("--topic", "topics", required=True, multiple=True, metavar="TOPIC", help="A topic; repeatable.")
+@click.option(
+    "--topic",
+    "topics",
+    required=True,
+    multiple=True,
+    metavar="TOPIC[=TABLE]",
+    help="A topic, and its table if another than --table; repeatable.",
+)
 @click.option("--name", required=True, help="Name of this copy; offsets are kept under it, so keep it.")
 @_reading("json", "debezium", "avro", "debezium-avro", "raw")
 @click.option(
@@ -248,7 +255,7 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
 @click.option("--until-end", is_flag=True, help="End once all partitions were read to their ends.")
 def kafka(name: str, quiet: bool, **more: Any) -> None:
     """
-    Copy topics of Kafka into the table, each message once: by its offset, which is committed with the rows.
+    Copy topics of Kafka into tables, each message once: by its offset, which is committed with the rows.
 
     Stop or kill it at any time and start it again with the same --name. Several instances with --share 1/3, 2/3 and
     3/3 divide the work; one that is away is stood in for. On a keyed table each message is an upsert; --format
@@ -262,22 +269,24 @@ def kafka(name: str, quiet: bool, **more: Any) -> None:
     Examples:
       writer kafka --folder /lake/orders/_bookkeeper --name orders --brokers kafka:9092 --topic orders
       writer kafka --folder /lake/log/_bookkeeper --name log --brokers kafka:9092 --topic log --format raw --until-end
+      writer kafka --config lake.toml --name shop --brokers kafka:9092 --topic orders=orders --topic shop.users=users
     """
     from bookkeeper.console.web import serve_metrics
     from bookkeeper.stores.open import stores_with
-    from writers.commands import folder_url, letters_url, storage_options
+    from writers.commands import storage_options
     from writers.kafka.command import run_kafka
+    from writers.kafka.tables import targets
 
     stop = _begin(more)
-    folder = folder_url(more["folder"], more["config"], more["table"], os.environ)
+    place = (more["dead_letters"], more["config"], more["table"])
+    tables = targets(more["topics"], more["folder"], *place, os.environ)
     stores = stores_with(storage_options(more["folder"], more["config"], os.environ))
 
     def serve(text: Callable[[], str]) -> None:
         if more["listen"]:
             serve_metrics(more["listen"], text, more["allowed_hosts"])
 
-    letters = letters_url(more["dead_letters"], more["folder"], more["config"], more["table"], os.environ)
-    run_kafka((folder, letters), stores, name, more, stop, _progress("kafka", quiet, _json_logs(more)), serve, _now)
+    run_kafka(tables, stores, name, more, stop, _progress("kafka", quiet, _json_logs(more)), serve, _now)
 
 
 @main.command("kafka-group", short_help="Set a consumer group of Kafka to what is in the table.")

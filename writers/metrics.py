@@ -27,6 +27,8 @@ class WriterMetrics:
     """The metrics of one incarnation of a writer; after each publish they are written to the file `path`, if any."""
 
     writer: str
+    #: the table's identifier
+    table: str
     path: str | None = None
     txlogs: int = 0
     files: int = 0
@@ -90,8 +92,8 @@ class WriterMetrics:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The writer's name."""
-        return (self.writer,)
+        """The writer's name and its table."""
+        return (self.writer, self.table)
 
     def collect(self) -> "Iterator[Metric]":
         """All metrics, as a collector of prometheus_client gives them."""
@@ -101,7 +103,7 @@ class WriterMetrics:
 def _family(
     name: str, kind: str, about: str, source: Callable[[WriterMetrics], Any], labels: tuple[str, ...] = ()
 ) -> Family[WriterMetrics]:
-    return Family(f"writer_{name}", kind, about, ("writer", *labels), source)
+    return Family(f"writer_{name}", kind, about, ("writer", "table", *labels), source)
 
 
 _PARTITION = ("topic", "partition")

@@ -91,7 +91,7 @@ class Writer:
         self.incarnation = last.incarnation
         self._files = files_of(self._spec, name, self.incarnation, keep, clock, wait, at_once)
         #: metrics of this run, for Prometheus
-        self.figures = figures = WriterMetrics(name)
+        self.figures = figures = WriterMetrics(name, self.card.table)
         ordered = None if self._spec.keyed is None else (name, self.incarnation)
         self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered)
         self._publisher = Publisher(folder, last, position, wait)

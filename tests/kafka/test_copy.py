@@ -474,11 +474,11 @@ def test_metrics_say_how_far_behind_each_partition_is(topics: Topics, tmp_path: 
         copy.run(slots=1)
 
     assert copy.shared is not None
-    text = metrics(copy.shared)
+    text = metrics([copy.shared])
 
-    assert 'writer_kafka_lag_messages{partition="1",topic="lag",writer="copy-00"} 0.0' in text
-    assert 'writer_kafka_stopped{partition="0",topic="lag",writer="copy-00"} 1.0' in text
-    assert 'writer_kafka_bad_messages_total{writer="copy-00"} 0.0' in text
+    assert 'writer_kafka_lag_messages{partition="1",table="demo.events",topic="lag",writer="copy-00"} 0.0' in text
+    assert 'writer_kafka_stopped{partition="0",table="demo.events",topic="lag",writer="copy-00"} 1.0' in text
+    assert 'writer_kafka_bad_messages_total{table="demo.events",writer="copy-00"} 0.0' in text
     assert Partition("lag", 0) in copy.shared.stopped
 
 

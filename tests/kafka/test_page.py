@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, NestedField, StringType
 
+from benchmarks.support.lake import written
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config import load
 from bookkeeper.config.settings import Settings
@@ -162,16 +164,27 @@ def test_the_way_back_is_said_to_programs_and_what_is_not_set_is_exit_code_1(top
 
 @pytest.mark.parametrize("example", examples(dict(commands())["writer", "kafka"]))
 def test_each_example_of_its_help_runs(example: str, topics: Topics, tmp_path: Path) -> None:
-    table = queue(tmp_path, Schema(NestedField(1, "key", StringType()), NestedField(2, "value", BinaryType())))
     given = words(example)
-    topic = given[given.index("--topic") + 1]
-    topics.make(f"help-{topic}")
-    topics.send(f"help-{topic}", [{"key": "a", "value": "b"}] * 20)
-    given[given.index("--folder") + 1] = table.made.folder
-    given[given.index("--brokers") + 1] = topics.brokers
-    given[given.index("--topic") + 1] = f"help-{topic}"
+    read = [given[at + 1].partition("=") for at, word in enumerate(given) if word == "--topic"]
+    schema = Schema(NestedField(1, "key", StringType()), NestedField(2, "value", BinaryType()))
+    named = [{"name": name or "events", "identifier": f"demo.{name or 'events'}"} for _, _, name in read]
+    tables = [queue(tmp_path / str(number), schema, **one) for number, one in enumerate(named)]
+    for topic, _, _ in read:
+        topics.make(f"{len(example)}-{topic}")
+        topics.send(f"{len(example)}-{topic}", [{"key": "a", "value": "b"}] * 20)
+    places = {f"tables.{table.settings.name}": {"identifier": "x.y", "folder": table.made.folder} for table in tables}
+    config = written(tmp_path / "lake.toml", {"catalog": {"type": "memory"}, **places})
+    put = {"--folder": tables[0].made.folder, "--brokers": topics.brokers, "--config": str(config)}
+    more = [] if "--until-end" in given else ["--until-end"]
 
-    run([*given, *([] if "--until-end" in given else ["--until-end"])])
-    table.tick()
+    run(
+        [
+            put.get(before, f"{len(example)}-{word}" if before == "--topic" else word)
+            for before, word in pairwise(["", *given])
+        ]
+        + more
+    )
 
-    assert len(table.table().scan().to_arrow()) == 20
+    for table in tables:
+        table.tick()
+        assert len(table.table().scan().to_arrow()) == 20

@@ -122,6 +122,7 @@ class Copy:
         self.shared = Shared(
             wanted,
             self.topics.cluster(self.name),
+            self.folder,
             lambda: Folder(open_store(self.folder)),
             opened,
             self.queue.clock,

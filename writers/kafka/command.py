@@ -4,9 +4,10 @@ The commands `writer kafka` and `writer kafka-group`, with their options parsed.
 
 import ctypes
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,10 @@ from writers.kafka.group import set_group
 from writers.kafka.messages import PARTS, Form
 from writers.kafka.registry import Registry, access_to
 from writers.kafka.slot_loop import read_slot
-from writers.kafka.source import Shared, Wanted, run
+from writers.kafka.source import Memory, Shared, Wanted
+from writers.kafka.tables import Target, run_tables
 from writers.loader.formats import Format
-from writers.metrics import FAMILIES
+from writers.metrics import FAMILIES, WriterMetrics
 from writers.timing import Clock
 from writers.writer import Writer
 
@@ -45,7 +47,7 @@ _FIGURES_SECONDS = 5.0
 _M_ARENA_MAX = -8
 
 
-def wanted_of(name: str, options: Mapping[str, Any], client: Mapping[str, str]) -> Wanted:
+def wanted_of(name: str, topics: Sequence[str], options: Mapping[str, Any], client: Mapping[str, str]) -> Wanted:
     """
     What the options of the command say, with the settings of the client; raises ConfigInvalid.
     """
@@ -58,7 +60,7 @@ def wanted_of(name: str, options: Mapping[str, Any], client: Mapping[str, str]) 
         raise ConfigInvalid(f"--share {options['share']}: {exc} is expected") from exc
     return Wanted(
         name,
-        [*dict.fromkeys(options["topics"])],
+        topics,
         start.parsed(options["begin"]),
         form,
         filled,
@@ -67,7 +69,6 @@ def wanted_of(name: str, options: Mapping[str, Any], client: Mapping[str, str]) 
         [*map(start.go_on, options["go_on"])],
         options["max_bad"],
         options["until_end"],
-        options["memory"],
     )
 
 
@@ -128,7 +129,7 @@ def _filled(text: str) -> tuple[str, str]:
 
 
 def run_kafka(
-    folders: tuple[str, str | None],
+    targets: Sequence[Target],
     stores: Callable[[str], Store],
     name: str,
     options: Mapping[str, Any],
@@ -138,44 +139,53 @@ def run_kafka(
     clock: Clock,
 ) -> None:
     """
-    Reads topics into the table until a stop is requested or, with `until_end`, all is read. `folders` are the txlog
-    folders of the table and of its dead letters. `serve` is given what makes the text of the metrics. Raises
-    NotPossible where partitions have stopped and nothing else is left.
+    Reads topics into their tables until a stop is requested or, with `until_end`, all is read. `serve` is given what
+    makes the text of the metrics. Raises NotPossible where partitions have stopped and nothing else is left.
     """
     _save_memory()
     client = properties_in(options["client"])
-    wanted = wanted_of(name, options, client)
     cluster = Cluster(options["brokers"], client, options["group"] or name)
-    folder, letters = folders
+    memory = Memory(options["memory"])
+
+    def open_folder(url: str) -> Folder:
+        return Folder(stores(url))
 
     def opened(where: Folder, slot: str) -> Writer:
         return Writer.open(where, slot, clock=clock, wait=stop.wait, patience=options["patience"], stores=stores)
 
-    shared = Shared(
-        wanted,
-        cluster,
-        lambda: Folder(stores(folder)),
-        opened,
-        clock,
-        stop.wait,
-        stop.asked,
-        None if letters is None else lambda slot: opened(Folder(stores(letters)), slot),
-    )
-    serve(lambda: metrics(shared))
+    def opened_letters(url: str, slot: str) -> Writer:
+        return opened(open_folder(url), slot)
+
+    tables = [
+        Shared(
+            wanted_of(name, target.topics, options, client),
+            cluster,
+            target.folder,
+            partial(open_folder, target.folder),
+            opened,
+            clock,
+            stop.wait,
+            stop.asked,
+            None if target.letters is None else partial(opened_letters, target.letters),
+            memory=memory,
+        )
+        for target in targets
+    ]
+    serve(lambda: metrics(tables))
     began = clock()
 
     def tell() -> None:
-        progress.tell(_counts(shared, clock() - began))
+        progress.tell(_counts(tables, clock() - began))
         if options["metrics"]:
             try:
-                replace_file(options["metrics"], metrics(shared))
+                replace_file(options["metrics"], metrics(tables))
             except NotPossible as error:
                 log.warning("metrics not written", extra={"action": "metrics", "cause": str(error)})
 
     with repeating(tell, _FIGURES_SECONDS, "figures of kafka"):
-        run(shared, read_slot)
+        run_tables(tables, read_slot)
     tell()
-    progress.close(_counts(shared, clock() - began))
+    progress.close(_counts(tables, clock() - began))
     if stop.requested:
         say("stopped; start it again with the same --name to continue")
 
@@ -206,20 +216,24 @@ def _save_memory() -> None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
-def metrics(shared: Shared) -> str:
+def metrics(tables: Sequence[Shared]) -> str:
     """
     The metrics of all slots of this instance, in Prometheus' text format.
     """
-    return text(exposed(FAMILIES, [*shared.figures.values()]))
+    return text(exposed(FAMILIES, _figures(tables)))
 
 
-def _counts(shared: Shared, elapsed: timedelta) -> dict[str, Any]:
-    figures = [*shared.figures.values()]
+def _figures(tables: Sequence[Shared]) -> list[WriterMetrics]:
+    return [figures for shared in tables for figures in [*shared.figures.values()]]
+
+
+def _counts(tables: Sequence[Shared], elapsed: timedelta) -> dict[str, Any]:
+    figures = _figures(tables)
     rows = sum(item.rows for item in figures)
     return {
         "rows": rows,
-        "bad": sum(shared.skipped.values()),
+        "bad": sum(sum(shared.skipped.values()) for shared in tables),
         "lag": sum(sum(item.lag.values()) for item in figures),
-        "stopped": len(shared.stopped),
+        "stopped": sum(len(shared.stopped) for shared in tables),
         "rows/s": round(rows / max(elapsed.total_seconds(), 0.001)),
     }

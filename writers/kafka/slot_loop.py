@@ -91,7 +91,8 @@ class SlotLoop:
         return True
 
     def _report(self, exc: BookkeeperError) -> None:
-        log.warning("slot begins anew", extra={"action": "again", "writer": self._name, "cause": str(exc)})
+        facts = {"action": "again", "writer": self._name, "folder": self._shared.folder, "cause": str(exc)}
+        log.warning("slot begins anew", extra=facts)
 
     def _turn(self, lease: Lease) -> bool:
         """One run; True when all is read. Raises what a run raises."""
@@ -212,7 +213,7 @@ class SlotLoop:
                 lambda partition: chosen(shared.wanted.go_on, *partition),
                 shared.skips,
                 partial(self._skip, writer),
-                partial(shared.full, self._name),
+                partial(shared.memory.full, shared.folder, self._name),
                 shared.ahead(),
             )
             return Run(shared.cluster, consumer, writer, cursors, fresh, handling, letters, shared.clock, shared.wait)

@@ -41,9 +41,8 @@ _GRACE, _OFFER, _PAUSE = timedelta(seconds=5), timedelta(minutes=1), timedelta(s
 @dataclass(frozen=True)
 class Wanted:
     """
-    What is copied and how. `share` is this instance's number and how many instances there are; `memory` in bytes, of
-    all slots; `most_bad` how many bad messages are passed over before their partitions stop (None: none of them, or all
-    where they become dead letters).
+    What is copied and how. `share` is this instance's number and how many instances there are; `most_bad` how many bad
+    messages are passed over before their partitions stop (None: none of them, or all where they become dead letters).
     """
 
     name: str
@@ -56,7 +55,31 @@ class Wanted:
     go_on: Sequence[GoOn] = ()
     most_bad: int | None = None
     until_end: bool = False
-    memory: int = 2**27
+
+
+@dataclass
+class Memory:
+    """
+    Bytes of messages and rows that the slots of a process may have, of all tables; each dictionary is written by
+    assignment of one key, by one thread a key.
+    """
+
+    limit: int = 2**27
+    #: by folder and slot: bytes of rows that wait to be published
+    waiting: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: by folder: slots that have partitions
+    slots: dict[str, int] = field(default_factory=dict)
+
+    def full(self, folder: str, slot: str, size: int) -> bool:
+        """Whether the rows of all slots, of this one `size` bytes, are too much; first of the largest."""
+        self.waiting[folder, slot] = size
+        every = [*self.waiting.values()]
+        most = self.limit // (2 if size == max(every) else 1)
+        return size > 0 and sum(every) > most
+
+    def ahead(self) -> int:
+        """Bytes that one slot may have of messages: as many again are read ahead."""
+        return self.limit // (4 * max(1, sum([*self.slots.values()])))
 
 
 @dataclass
@@ -67,6 +90,8 @@ class Shared:
 
     wanted: Wanted
     cluster: Cluster
+    #: URL of the table's txlog folder
+    folder: str
     open_folder: Callable[[], Folder]
     open_writer: Callable[[Folder, str], Writer]
     clock: Clock
@@ -77,8 +102,7 @@ class Shared:
     #: partitions that go on no further, with their slot and the reason
     stopped: dict[Partition, tuple[str, str]] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
-    #: by slot: bytes of rows that wait to be published
-    waiting: dict[str, int] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
     figures: dict[str, WriterMetrics] = field(default_factory=dict)
     #: by id of a topic that was begun by this process: how many partitions it had then
     begun: dict[str, int] = field(default_factory=dict)
@@ -117,8 +141,8 @@ class Shared:
 
     def stop(self, slot: str, partition: Partition, reason: str, hint: str) -> None:
         """A partition goes on no further until this process is started again."""
-        facts = {"action": "stop", "writer": slot, "partition": str(partition), "cause": reason, "hint": hint}
-        log.error("partition stopped", extra=facts)
+        facts = {"action": "stop", "writer": slot, "folder": self.folder, "partition": str(partition)}
+        log.error("partition stopped", extra={**facts, "cause": reason, "hint": hint})
         self.stopped[partition] = slot, f"{reason}. {hint}"
         self.show(slot)
 
@@ -132,6 +156,27 @@ class Shared:
         """Another instance reads the slot: only its gauges count."""
         if (figures := self.figures.get(slot)) is not None:
             figures.lag, figures.behind, figures.stopped = {}, {}, {}
+
+    def stop_all(self, reason: str) -> None:
+        """After `run` has ended by an error: no partition goes on; a topic that is not there counts as its first."""
+        own = (
+            {Partition(name, 0): slot_name(self.wanted.name, 0) for name in self.wanted.topics}
+            if not self._topics
+            else {}
+        )
+        for partition, slot in {**own, **dict(self._slots(self._topics))}.items():
+            self.stopped.setdefault(partition, (slot, reason))
+            self.figures.setdefault(slot, WriterMetrics(slot, self.folder, kafka=True))
+        for slot in self.figures:
+            self.show(slot)
+
+    def begin_again(self) -> None:
+        """After `run` has ended: what had stopped is tried again."""
+        self.stopped.clear()
+        self.failures.clear()
+        self._asked_at = None
+        for slot in self.figures:
+            self.show(slot)
 
     def skips(self) -> int:
         """How many bad messages may still be passed over."""
@@ -152,17 +197,10 @@ class Shared:
             writer.close()
             raise
 
-    def full(self, slot: str, size: int) -> bool:
-        """Whether the rows of all slots, of this one `size` bytes, are too much; first of the largest."""
-        self.waiting[slot] = size
-        every = [*self.waiting.values()]
-        most = self.wanted.memory // (2 if size == max(every) else 1)
-        return size > 0 and sum(every) > most
-
     def ahead(self) -> int:
         """Bytes that one slot may have of messages: as many again are read ahead."""
-        slots = {slot for _, slot in self._slots(self.topics())}
-        return self.wanted.memory // (4 * max(1, len(slots)))
+        self.memory.slots[self.folder] = len({slot for _, slot in self._slots(self.topics())})
+        return self.memory.ahead()
 
     def reader(self, writer: Writer) -> MessageReader:
         """A reader of messages for the columns of the writer's table; raises ConfigInvalid, NotPossible."""

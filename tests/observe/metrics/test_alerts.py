@@ -51,8 +51,8 @@ class Play:
     def _begin(self) -> None:
         from reaper.metrics import Metrics
 
-        self.reaper, self.writer = Metrics(), WriterFigures("w1")
-        self.kafka = WriterFigures("orders-00", kafka=True)
+        self.reaper, self.writer = Metrics(), WriterFigures("w1", "shop.orders")
+        self.kafka = WriterFigures("orders-00", "shop.orders", kafka=True)
         self.watched.inspector.usage = lambda path: (100, 95, 5) if self._broken("disk-full") in path else (100, 10, 90)
         for scene in SCENES:
             self.watched.add(self.root, scene.table, reload=scene.reload, **scene.settings)

@@ -63,7 +63,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
     reaper.note("events", Reaped(), watched.clock.now)
     reaper.note_compacted("events", Compacted("own", left_alone={"deletes": 1}), watched.clock.now)
     partition = ("orders", "0")
-    kafka = WriterMetrics("w1", kafka=True, lag={partition: 3}, behind={partition: 2}, stopped={partition: 1}, bad=1)
+    kafka = WriterMetrics(
+        "w1", "shop.orders", kafka=True, lag={partition: 3}, behind={partition: 2}, stopped={partition: 1}, bad=1
+    )
     return watched.ask("/metrics")[1], reaper.text(), kafka.text()
 
 
