@@ -12,7 +12,7 @@ import click
 
 from bookkeeper.cli.columns import Plan, load_words, plan_columns, review, say_inferred
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
-from bookkeeper.config.dead_letters import letters_of
+from bookkeeper.config.dead_letters import names_of_letters
 from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.console import completing
 from bookkeeper.console.errors import Command, exit_code, say_error
@@ -105,9 +105,9 @@ def init(
     ]
     wanted = None if not partitions else () if partitions == ("none",) else partitions
     reads = (more["nulls"], more["delimiter"], more["preset"] == "debezium")
-    letters = {letters_of(table).name for table in settings.tables.values() if table.dead_letters}
+    letters = names_of_letters(settings.tables.values())
     plans = [plan_columns(table, schema, like, *reads) for table in chosen if table.name not in letters]
-    added = {letters_of(table).name for table in chosen if table.dead_letters} | {table.name for table in chosen}
+    added = names_of_letters(chosen) | {table.name for table in chosen}
     plans += [plan_columns(settings.tables[name], None, None) for name in sorted(letters & added)]
     if more["dry_run"] or more["write_schema"]:
         review(plans, wanted, more["write_schema"], as_json)

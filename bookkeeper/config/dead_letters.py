@@ -3,10 +3,11 @@ The table for dead letters: messages of a source that are no rows of its table. 
 configuration as `[tables.NAME__rejected]`, which may also be written there to set other options.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from bookkeeper.config.settings import Table
+from bookkeeper.errors import NotPossible
 
 SUFFIX = "__rejected"
 #: source, channel and offset say which message it is; the last column is filled by the program, the others by Kafka
@@ -47,6 +48,22 @@ def letters_of(table: Table) -> Table:
     )
 
 
+def names_of_letters(tables: Iterable[Table]) -> set[str]:
+    """
+    The names of the sections of their dead letters.
+    """
+    return {letters_of(table).name for table in tables if table.dead_letters}
+
+
+def check_keys(table: str, keys: Sequence[str]) -> None:
+    """
+    Raises NotPossible where a table of these keys is none of dead letters.
+    """
+    if tuple(keys) != KEY:
+        what = f"{table} is no table of dead letters: its keys are {', '.join(keys) or 'none'}"
+        raise NotPossible(what, hint="`dead-letters = true` in [tables.NAME] and `bookkeeper init` make one.")
+
+
 def with_letters(tables: Mapping[str, Table]) -> dict[str, Table]:
     """
     These tables, and those of their dead letters that are not among them.
@@ -59,6 +76,6 @@ def only(tables: Mapping[str, Table]) -> Table | None:
     """
     The one table of a configuration, its dead letters aside; None where there are several, or none.
     """
-    letters = {f"{name}{SUFFIX}" for name, table in tables.items() if table.dead_letters}
+    letters = names_of_letters(tables.values())
     found = [table for name, table in tables.items() if name not in letters]
     return found[0] if len(found) == 1 else None

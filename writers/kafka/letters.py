@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from bookkeeper.config.dead_letters import KEY
+from bookkeeper.config.dead_letters import SCHEMA, check_keys
 from bookkeeper.contract.offsets import is_slot
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import NotPossible, SchemaRefused
@@ -29,21 +29,14 @@ from writers.writer import Writer
 #: so many letters are published together
 MOST = 10_000
 _REASON = 1000
-_COLUMNS = pa.schema(
-    [
-        ("source", pa.string()),
-        ("channel", pa.string()),
-        ("offset", pa.int64()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.string()),
-        ("reason", pa.string()),
-        ("rejected_at", pa.timestamp("us", "UTC")),
-    ]
-)
+_TYPES = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "timestamptz": pa.timestamp("us", "UTC"),
+}
+_COLUMNS = pa.schema([(str(column["name"]), _TYPES[str(column["type"])]) for column in SCHEMA])
 
 
 @dataclass
@@ -114,9 +107,7 @@ def opened(source: str, slot: str, writer: Writer, rows_folder: Folder, clock: C
     """
     The letters of a new run of `slot`, with a `writer` to their table that was opened for it; raises like Verdicts.
     """
-    if tuple(writer.keys) != KEY:
-        what = f"{writer.card.table} is no table of dead letters: its keys are {', '.join(writer.keys) or 'none'}"
-        raise NotPossible(what, hint="`dead-letters = true` in [tables.NAME] and `bookkeeper init` make one.")
+    check_keys(writer.card.table, writer.keys)
     others = [name for name in slots_with_verdicts(rows_folder.store) if name != slot and is_slot(source, name)]
     return Letters(source, writer, Verdicts(rows_folder.store, slot, others, writer.incarnation, wait), clock)
 

@@ -30,7 +30,7 @@ from itertools import islice
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from bookkeeper.config.dead_letters import KEY
+from bookkeeper.config.dead_letters import check_keys
 from bookkeeper.contract.letter_export import Export, Letter, replay_name
 from bookkeeper.contract.offsets import is_slot
 from bookkeeper.contract.txlog_folder import Folder
@@ -144,9 +144,7 @@ class Replay:
         if rows.keys:
             what = f"{rows.card.table} is keyed: an older message could replace a newer one of its key"
             raise NotPossible(what, hint="Put the letters right by hand, or send the messages again to the topic.")
-        if tuple(letters.keys) != KEY:
-            what = f"{letters.card.table} is no table of dead letters: its keys are {', '.join(letters.keys) or 'none'}"
-            raise NotPossible(what, hint="Give the txlog folder of TABLE__rejected.")
+        check_keys(letters.card.table, letters.keys)
         if self.export.table_uuid != letters.card.table_uuid:
             what = f"{self.export.path} is of {self.export.table}, not of {letters.card.table} as it is now"
             raise NotPossible(what, hint="Give the table whose letters were exported, or export again.")
