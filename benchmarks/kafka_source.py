@@ -7,6 +7,7 @@ The broker is Apache's, on the other core. A copy is a process from its start to
 CPU time too: about a second. Messages have some 200 bytes and six columns, partition and offset among them.
 """
 
+import io
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import fastavro
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.schema import Schema
@@ -50,6 +52,18 @@ _BODY: dict[str, PrimitiveType] = {
     "flag": BooleanType(),
 }
 _RAW: dict[str, PrimitiveType] = {"value": BinaryType()}
+_AVRO = {
+    "type": "record",
+    "name": "Body",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": "string"},
+        {"name": "at", "type": "string"},
+        {"name": "price", "type": "double"},
+        {"name": "note", "type": "string"},
+        {"name": "flag", "type": "boolean"},
+    ],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +89,7 @@ class Side:
     words: Sequence[str]
     bad: bool = False
     keyed: bool = False
+    avro: bool = False
 
 
 def sides(size: Size) -> list[Side]:
@@ -85,17 +100,22 @@ def sides(size: Size) -> list[Side]:
         Side("JSON", 12, size.messages, flat, parts),
         Side("JSON, one bad message", 12, size.messages, flat, (*parts, "--max-bad", "1"), bad=True),
         Side("JSON, many partitions", size.wide, size.messages, flat, parts),
+        Side("Avro", 12, size.messages, flat, (*parts, "--format", "avro"), avro=True),
         Side("raw", 12, size.messages, {**_RAW, **_PARTS}, ("--format", "raw")),
         Side("Debezium", 12, size.few, _BODY, ("--format", "debezium"), keyed=True),
     ]
 
 
-def message(number: int, keyed: bool) -> bytes:
-    """The value of a message: some 200 bytes, or that in an envelope."""
+def message(number: int, side: Side) -> bytes:
+    """The value of a message: some 200 bytes in JSON, or that in an envelope, or as Avro."""
     at = f"2026-01-31T12:{number // 60 % 60:02}:{number % 60:02}Z"
     row = {"id": number, "name": f"user-{number % 5000}", "at": at, "price": number % 1000 / 8, "flag": number % 2 == 0}
     row["note"] = "lorem ipsum dolor sit amet " + "x" * (60 + number % 9)
-    return json.dumps({"op": "u", "before": None, "after": row} if keyed else row).encode()
+    if side.avro:
+        file = io.BytesIO()
+        fastavro.schemaless_writer(file, _AVRO, row)
+        return file.getvalue()
+    return json.dumps({"op": "u", "before": None, "after": row} if side.keyed else row).encode()
 
 
 def fill(brokers: str, topic: str, side: Side) -> None:
@@ -103,7 +123,7 @@ def fill(brokers: str, topic: str, side: Side) -> None:
     admin = AdminClient({"bootstrap.servers": brokers})
     admin.create_topics([NewTopic(topic, side.partitions, 1)])[topic].result()
     producer = Producer({"bootstrap.servers": brokers, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
-    values = [message(each, side.keyed) for each in range(min(side.messages, 10_000))]
+    values = [message(each, side) for each in range(min(side.messages, 10_000))]
     for each in range(side.messages):
         value = b"{" if side.bad and each == side.messages // 2 else values[each % len(values)]
         # Runs of 20, as a producer that batches makes them.
@@ -177,7 +197,10 @@ def measure(chosen: Chosen) -> None:
 
             with chosen.folder() as root:
                 folder = table(root, side)
-                took = measured(lambda: copy(folder, brokers, topic, side.words))  # noqa: B023 - called now
+                schema = root / "body.avsc"
+                schema.write_text(json.dumps(_AVRO), "utf-8")
+                words = [*side.words, *(["--schema", str(schema)] if side.avro else [])]
+                took = measured(lambda: copy(folder, brokers, topic, words))  # noqa: B023 - called now
                 row(side.name, took, len(Folder(open_store(folder)).pending()))
             if at == 0:
                 row("the client alone", measured(lambda: forget(brokers, topic, side.partitions)), None)  # noqa: B023
