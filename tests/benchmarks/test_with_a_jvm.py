@@ -17,6 +17,7 @@ ROWS = {
             "the client alone",
             "JSON, one bad message",
             "JSON, many partitions",
+            "Avro",
             "raw",
             "Debezium",
         ]
