@@ -204,24 +204,37 @@ def _counted(lake: Lake, topics: Topics) -> list[str]:
 
 def measure(chosen: Chosen) -> None:
     """
-    A row for each side and each time between two commits, then one for each side that is killed.
+    A row for each side and each time between two commits, then one for each side that is killed; the sink's are 'not
+    run' without its jars.
     """
-    size = SIZES[chosen.size]
+    size, report, why = SIZES[chosen.size], chosen.report, _why_not()
     title = f"{size.messages:,} messages from Kafka, then {size.rate:,} a second, beside Kafka Connect"
-    try:
-        connect.ready()
-        kinds = (SINK, COPY)
-    except Unavailable as exc:
-        kinds = (COPY,)
-        print(f"{SINK} is not run: {exc}")
     with kafka() as server:
         brokers = server.properties["bootstrap.servers"]
-        chosen.report.table("kafka-connect", title, COLUMNS)
-        for every, kind in itertools.product(size.every, kinds):
-            compared(chosen, brokers, kind, every, size)
-        chosen.report.table("kafka-connect-kills", "The same copies, killed and started again", KILLED)
-        for kind in kinds:
-            killed(chosen, brokers, kind, size.every[-1], size)
+
+        def side(act: Callable[..., None], kind: str, every: int) -> None:
+            if kind == SINK and why:
+                report.row(f"{kind}, {every} s", *[None] * (len(report.columns) - 1))
+            else:
+                act(chosen, brokers, kind, every, size)
+
+        report.table("kafka-connect", title, COLUMNS)
+        for every, kind in itertools.product(size.every, (SINK, COPY)):
+            side(compared, kind, every)
+        if why:
+            report.note(f"{SINK}: {why}")
+        report.table("kafka-connect-kills", "The same copies, killed and started again", KILLED)
+        for kind in (SINK, COPY):
+            side(killed, kind, size.every[-1])
+
+
+def _why_not() -> str:
+    """Why the sink cannot be run, if so."""
+    try:
+        connect.ready()
+    except Unavailable as exc:
+        return str(exc)
+    return ""
 
 
 if __name__ == "__main__":

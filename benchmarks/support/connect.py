@@ -28,6 +28,8 @@ _WORKER = {
     "plugin.discovery": "service_load",
     # Of each poll; with Connect's 500 the sink is slower.
     "consumer.max.poll.records": "10000",
+    # The sink hears of a commit when a poll returns: without new messages that is this long; by default a minute.
+    "offset.flush.interval.ms": "500",
     # How long the group waits for a worker that was killed; with Kafka's 45 s the next one idles longer.
     "consumer.session.timeout.ms": "10000",
 }
