@@ -35,6 +35,7 @@ ALL = (
     "spark_sinks",
     "kafka_source",
     "kafka_slots",
+    "kafka_connect",
 )
 
 

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.support.daemon import cpu_seconds, memory_mb, running
+from benchmarks.support.daemon import cpu_seconds, ended, memory_mb, running
 from benchmarks.support.harness import Chosen, alone, number, percentile
 from benchmarks.support.lake import Lake, Watch
 from bookkeeper.stores.locations import local_path
@@ -42,14 +42,14 @@ COLUMNS = (
     "bookkeeper, CPU s/min",
 )
 _MOST_SLOTS = 100
-_TABLE = [
+TABLE = [
     {"name": "n", "type": "long"},
     {"name": "at", "type": "timestamptz"},
     {"name": "note", "type": "string"},
     {"name": "kafka_partition", "type": "int"},
     {"name": "kafka_offset", "type": "long"},
 ]
-_PARTS = {"timestamp": "at", "partition": "kafka_partition", "offset": "kafka_offset"}
+PARTS = {"timestamp": "at", "partition": "kafka_partition", "offset": "kafka_offset"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,10 @@ class Topics:
         self._producer.poll(0)
         return messages
 
+    def flush(self) -> None:
+        """Until the broker has them all."""
+        self._producer.flush()
+
     def pace(self, rate: int, seconds: float) -> int:
         """So many messages a second for so long, or as many as the broker takes; how many there were."""
         began, sent = time.monotonic(), 0
@@ -121,7 +125,7 @@ def writing(lake: Lake, topics: Topics, slots: int) -> Iterator[list["subprocess
     `writer kafka`: one process, or one for each topic where that is the way to so many slots.
     """
     shares = [topics.names] if slots <= _MOST_SLOTS else [[name] for name in topics.names]
-    columns = [word for part, column in _PARTS.items() for word in ("--column", f"{part}={column}")]
+    columns = [word for part, column in PARTS.items() for word in ("--column", f"{part}={column}")]
     common = ["--folder", lake.folder.store.url, "--brokers", topics.brokers, "--quiet", "--log-level", "error"]
     with ExitStack() as stack:
         processes = list[subprocess.Popen[bytes]]()
@@ -137,15 +141,7 @@ def writing(lake: Lake, topics: Topics, slots: int) -> Iterator[list["subprocess
             for process in processes:
                 process.terminate()
             for process in processes:
-                _ended(process)
-
-
-def _ended(process: "subprocess.Popen[bytes]") -> None:
-    try:
-        process.wait(60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+                ended(process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +161,16 @@ def side(chosen: Chosen, brokers: str, name: str, partitions: int, slots: int, s
     One row, and a note where the last messages were not in the table in time.
     """
     with chosen.folder() as root:
-        lake, topics = Lake.at(root, schema=_TABLE, partition_by=[]), Topics(brokers, name, partitions)
+        lake, topics = Lake.at(root, schema=TABLE, partition_by=[]), Topics(brokers, name, partitions)
         with running(lake.path) as book, Watch(lake.root) as watch, writing(lake, topics, slots) as writers:
             topics.send(partitions)
-            begun = _await_rows(lake, partitions, size.begin_seconds)
+            begun = await_rows(lake, partitions, size.begin_seconds)
             topics.pace(size.rate, size.lead)
             taken = _measured(topics, size, book.pid, [process.pid for process in writers])
-            ended = _await_rows(lake, topics.count, size.end_seconds)
+            whole = await_rows(lake, topics.count, size.end_seconds)
         chosen.report.row(*_cells(lake, watch, taken, partitions, slots))
-        if not begun or not ended:
-            late = f"{topics.count - _rows(lake):,} of {topics.count:,} messages were missing"
+        if not begun or not whole:
+            late = f"{topics.count - rows(lake):,} of {topics.count:,} messages were missing"
             after = (
                 f"{partitions} partitions, {slots} slots do not keep up: {size.end_seconds:.0f} s after the last one"
             )
@@ -189,29 +185,29 @@ def _measured(topics: Topics, size: Size, book: int, writers: Sequence[int]) -> 
     return Taken(since, until, sent, sum(map(cpu_seconds, writers)) - before[0], memory, cpu_seconds(book) - before[1])
 
 
-def _await_rows(lake: Lake, wanted: int, seconds: float) -> bool:
+def await_rows(lake: Lake, wanted: int, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while _rows(lake) < wanted:
+    while rows(lake) < wanted:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.2)
     return True
 
 
-def _rows(lake: Lake) -> int:
+def rows(lake: Lake) -> int:
     head = lake.table().current_snapshot()
     return int(head.summary["total-records"]) if head is not None else 0
 
 
 def _cells(lake: Lake, watch: Watch, taken: Taken, partitions: int, slots: int) -> list[str]:
     table, seconds = lake.table(), taken.until - taken.since
-    seen = _seen(table, watch)
+    seen = seen_at(table, watch)
     files, late = 0, list[float]()
-    for entry in _entries(table):
+    for entry in entries(table):
         at = seen[entry.snapshot_id]
         files += taken.since <= at < taken.until
         times = pq.read_table(local_path(entry.data_file.file_path), columns=["at"])["at"]
-        late += [at - item for item in _seconds(times) if taken.since <= item < taken.until]
+        late += [at - item for item in in_seconds(times) if taken.since <= item < taken.until]
     txlogs = sum(taken.since <= at / 1000 < taken.until for at in watch.times(table).values())
     commits = sum(taken.since <= at < taken.until for at in seen.values())
     rates = [number(found * 60 / seconds) for found in (files, txlogs, commits)]
@@ -220,16 +216,16 @@ def _cells(lake: Lake, watch: Watch, taken: Taken, partitions: int, slots: int) 
     return [f"{partitions}, {slots}", number(taken.sent / seconds), *rates, *visible, *used]
 
 
-def _seconds(times: Any) -> list[float]:
+def in_seconds(times: Any) -> list[float]:
     return [item / 1e6 for item in pc.cast(times, "int64").to_pylist()]
 
 
-def _entries(table: Any) -> Iterator[Any]:
+def entries(table: Any) -> Iterator[Any]:
     for manifest in table.current_snapshot().manifests(table.io):
         yield from manifest.fetch_manifest_entry(table.io, True)
 
 
-def _seen(table: Any, watch: Watch) -> dict[int, float]:
+def seen_at(table: Any, watch: Watch) -> dict[int, float]:
     """When each snapshot could be seen first, seconds of the epoch; one that no look saw: with the next."""
     found, known = dict[int, float](), {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
     for at, location in watch.seen["events"]:

@@ -29,11 +29,18 @@ def running(config: Path, log: Path | None = None, module: str = "bookkeeper") -
             yield process
         finally:
             process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            ended(process)
+
+
+def ended(process: "subprocess.Popen[bytes]") -> None:
+    """
+    Waits a minute for a process that was asked to end, then kills it.
+    """
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def await_marks(queue: Queue, sequence: int, process: "subprocess.Popen[bytes]", seconds: float = 600) -> None:

@@ -16,7 +16,7 @@ from benchmarks.support import harness
 ROOT = Path(__file__).parents[2]
 PLACES = publish.DOC.read_text()
 #: they start a JVM, or end the one that tests share: run as processes, in test_with_a_jvm.py
-WITH_A_JVM = {"upserts", "spark_sinks", "kafka_source", "kafka_slots"}
+WITH_A_JVM = {"upserts", "spark_sinks", "kafka_source", "kafka_slots", "kafka_connect"}
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -23,6 +23,10 @@ ROWS = {
         ]
     },
     "kafka_slots": {"kafka-slots": ["3, 16", "3, 3"]},
+    "kafka_connect": {
+        "kafka-connect": ["Iceberg's sink, 1 s", "writer kafka, 1 s"],
+        "kafka-connect-kills": ["Iceberg's sink, 1 s", "writer kafka, 1 s"],
+    },
     "upserts": {"upserts": ["one txlog", "as many txlogs", "Java, RowDeltas"]},
     "spark_sinks": {
         "spark-queries": ["Iceberg's sink", "txlogs"],

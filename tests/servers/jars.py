@@ -1,6 +1,6 @@
 """
-The jars of Iceberg's own REST catalog server, of Hadoop's S3 and of Kafka, pinned by SHA-256. `make prepare` fetches
-them.
+The jars of Iceberg's own REST catalog server, of Hadoop's S3, of Kafka and of Kafka Connect, pinned by SHA-256.
+`make prepare` fetches them.
 
 Spark's package resolution cannot be asked for them: two are named by a classifier.
 """
@@ -15,6 +15,8 @@ CENTRAL = "https://repo1.maven.org/maven2"
 LIST = Path(__file__).with_name("rest_catalog.jars")
 S3A = Path(__file__).with_name("s3a.jars")
 KAFKA = Path(__file__).with_name("kafka.jars")
+CONNECT = Path(__file__).with_name("connect.jars")
+_STEPS = {KAFKA: "kafka", CONNECT: "connect"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,5 +47,5 @@ def found(environ: Mapping[str, str], listed: Path = LIST) -> list[Path]:
     absent = [path.name for path in paths if not path.is_file()]
     if absent:
         more = f" and {len(absent) - 1} more" if absent[1:] else ""
-        raise missing(f"{absent[0]}{more}", paths[0].parent, "kafka" if listed == KAFKA else "jars")
+        raise missing(f"{absent[0]}{more}", paths[0].parent, _STEPS.get(listed, "jars"))
     return paths

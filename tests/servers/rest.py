@@ -41,7 +41,7 @@ def rest_catalog(warehouse: Path | str, storage: Mapping[str, str] | None = None
 def _prepare(place: Path, warehouse: str, storage: Mapping[str, str]) -> Server:
     environ = dict(os.environ)
     ready = spark.ready(environ, (SQLITE, AWS) if storage else (SQLITE,))
-    classes = [*jars.found(environ), *ready.jars, *_hadoop()]
+    classes = [*jars.found(environ), *ready.jars, *hadoop()]
     port = free_port()
     environ |= {
         "CATALOG_REST_PORT": str(port),
@@ -64,8 +64,10 @@ def _reaching(warehouse: str, storage: Mapping[str, str]) -> dict[str, str]:
     return {f"CATALOG_{key.upper().replace('-', '__').replace('.', '_')}": value for key, value in ours.items()}
 
 
-def _hadoop() -> list[Path]:
-    """Spark brings Hadoop, which the server asks for and which would be 50 MB more."""
+def hadoop() -> list[Path]:
+    """
+    The jars of Hadoop, which Spark brings and which would be 50 MB more; raises Unavailable.
+    """
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise Unavailable("pyspark is not installed: pip install '.[spark]'")
