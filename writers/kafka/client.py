@@ -216,6 +216,8 @@ class Cluster:
             **_OURS,
             "group.id": self._group,
             "queued.max.messages.kbytes": max(1024, memory // 1024),
+            # Else a hundred thousand, each of which takes some 300 bytes beside what is in it.
+            "queued.min.messages": max(1000, memory // 500),
             "fetch.max.bytes": max(2**20, min(50 * 2**20, memory)),
             "fetch.wait.max.ms": 250,
         }

@@ -64,7 +64,7 @@ class Memory:
     assignment of one key, by one thread a key.
     """
 
-    limit: int = 96 * 2**20
+    limit: int = 2**26
     #: by folder and slot: bytes of rows that wait to be published
     waiting: dict[tuple[str, str], int] = field(default_factory=dict)
     #: by folder: slots that have partitions
