@@ -50,7 +50,7 @@ KILLED = ("side, a commit or a file every", "messages", "kills", "seconds", "mis
 _SHORT = {SINK: "sink", COPY: "copy"}
 _SLOTS = 16
 #: a table whose rows are still fewer than the messages has to stay as it is for so long to be done
-_STILL_SECONDS = 90
+_STILL_SECONDS = 180
 Start = Callable[[], AbstractContextManager[list["subprocess.Popen[bytes]"]]]
 
 

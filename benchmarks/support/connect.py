@@ -26,7 +26,7 @@ _WORKER = {
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
     "plugin.discovery": "service_load",
-    # Of each poll; with Connect's 500 the sink is slower.
+    # Of each poll; by default 500.
     "consumer.max.poll.records": "10000",
     # The sink hears of a commit when a poll returns: without new messages that is this long; by default a minute.
     "offset.flush.interval.ms": "500",

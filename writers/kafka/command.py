@@ -211,8 +211,8 @@ def run_group(folder: Folder, name: str, options: Mapping[str, Any], clock: Cloc
 
 def _save_memory() -> None:
     """
-    Of many threads each keeps what it has freed, in Arrow's own pool and in glibc's arenas: as much memory again. With a
-    fixed threshold glibc does not raise the size from which a buffer is given back at once.
+    Of many threads each keeps what it has freed, in Arrow's own pool and in glibc's arenas: as much memory again. With
+    a fixed threshold glibc does not raise the size from which a buffer is given back at once.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     with suppress(OSError, AttributeError):  # another libc
