@@ -1,9 +1,9 @@
 """
 What a REST catalog hands out with a table: keys of its storage, for all its prefixes.
 
-pyiceberg keeps one set of keys, chosen by where the metadata lies, and never renews it. Here all that an answer holds is
-kept, each load replaces it, and stores and FileIO of the table take the keys of each path as they are at that moment.
-The catalog's answer is trusted: it may also name the endpoint and the region. The table's properties are not.
+pyiceberg keeps one set of keys, chosen by where the metadata lies, and never renews it. Here all that an answer
+holds is kept, each load replaces it, and stores and FileIO of the table take the keys of each path as they are at that
+moment. The catalog's answer is trusted: it may also name the endpoint and the region. The table's properties are not.
 """
 
 from collections.abc import Callable, Mapping
@@ -86,17 +86,16 @@ class HandedOut:
         }
 
     def _check_signing(self, table: tuple[str, ...], response: Any) -> None:
-        asked = {
-            **response.config,
-            **{key: item.config[key] for item in response.storage_credentials for key in item.config},
-        }
+        asked = dict(response.config)
+        for item in response.storage_credentials:
+            asked |= item.config
         if not any(str(asked.get(key, "false")).lower() != "false" for key in _SIGNING):
             return
         own = keys_of("s3.", urlsplit(response.metadata.location).netloc, self._catalog.properties)
         if not any(own.get(key) for key in _OWN_KEYS):
             raise TableUnusable(
-                f"the catalog hands out no keys with {'.'.join(table)}: it would sign each request to the storage itself "
-                "(remote signing), which is not supported",
+                f"the catalog hands out no keys with {'.'.join(table)}: it would sign each request to the storage "
+                "itself (remote signing), which is not supported",
                 hint="Let the catalog hand out keys (vended credentials), or give this program keys of its own in "
                 "[catalog]: docs/catalogs.md.",
             )

@@ -52,9 +52,9 @@ class TableKeys:
     """
 
     def __init__(
-        self, name: str, ask: Callable[[], object], clock: Callable[[], float] = time.monotonic, random_: Any = random
+        self, name: str, ask: Callable[[], object], jitter: Callable[[float, float], float] = random.uniform
     ) -> None:
-        self.name, self._ask, self._clock, self._random = name, ask, clock, random_
+        self.name, self._ask, self._clock, self._jitter = name, ask, time.monotonic, jitter
         self._lock = Lock()
         self._keys: tuple[Keys, ...] = ()
         self._not_before = self._refused_not_before = -inf
@@ -75,9 +75,9 @@ class TableKeys:
         end = str(options.get(ENDS_AT, ""))
         if not (end.isascii() and end.isdecimal() and len(end) <= 16):
             return Keys(prefix, options)
-        life = max(int(end) / 1000 - time.time(), 0)
+        life = max(int(end) / 1000 - time.time(), 0)  # noqa: TID251 - the catalog says a time of day
         now = self._clock()
-        return Keys(prefix, options, now + life / 2 * self._random.uniform(*_JITTER), now + life)
+        return Keys(prefix, options, now + life / 2 * self._jitter(*_JITTER), now + life)
 
     def at(self, url: str) -> Keys | None:
         """The keys for this URL as they are; None where the catalog handed out none."""
@@ -123,7 +123,7 @@ class TableKeys:
     def _renew(self) -> None:
         try:
             self._ask()
-        except Exception as exc:  # of an HTTP client, and its text may hold what was sent
+        except Exception as exc:  # noqa: BLE001 - of an HTTP client, and its text may hold what was sent
             facts = {"action": "credentials", "table": self.name, "error": type(exc).__name__}
             log.warning("the catalog handed out no new keys", extra=facts)
         self._not_before = self._clock() + PAUSE

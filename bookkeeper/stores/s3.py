@@ -68,9 +68,8 @@ class HeldKeys(AioCredentials):  # type: ignore[misc]
     async def get_frozen_credentials(self) -> ReadOnlyCredentials:
         """See AioCredentials; no request is made for it."""
         found = account(self._now())
-        return ReadOnlyCredentials(
-            *(found.get(f"aws_{key}") for key in ("access_key_id", "secret_access_key", "session_token"))
-        )
+        names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+        return ReadOnlyCredentials(*map(found.get, names))
 
 
 def filesystem(options: Mapping[str, Any], keys: HeldKeys | None = None) -> S3FileSystem:
