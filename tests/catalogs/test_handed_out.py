@@ -28,7 +28,7 @@ from tests.servers import rest_catalog
 from tests.servers.handing_out import CatalogProxy, Desk, Now, StorageProxy, handing_out
 from tests.servers.needed import needed
 from tests.servers.objects import bucket, s3
-from tests.support.keyed import KEYED, Steps
+from tests.support.keyed import KEYED, Step, Steps
 from tests.support.lake import Lake, WallClock, Writes
 
 _NUMBERS = count(1)
@@ -110,13 +110,14 @@ def test_ticks_retention_the_reaper_a_consumer_go_on_across_renewals(
         for turn in range(5):
             write.publish(f"{turn}a", f"{turn}b")
             assert book.tick(lake.clock.now).commit.txlogs == 1
-            for batch in consumer.batches(follow=False):
-                seen += batch.table["key"].to_pylist()
-                consumer.commit(batch)
+            seen += _read(consumer)
             house.desk.now.seconds += LATER
-    view = book.ledger.load(book.folder.card().folder)
-    dropped = apply_retention(book.ledger, view, Retention(keep_bytes=1, brake=1.0), lake.clock.now)
-    house.desk.now.seconds += LATER
+        view = book.ledger.load(book.folder.card().folder)
+        dropped = apply_retention(book.ledger, view, Retention(keep_bytes=1, brake=1.0), lake.clock.now)
+        house.desk.now.seconds += LATER
+        write.publish("z")
+        assert book.tick(lake.clock.now).commit.txlogs == 1
+        seen += _read(consumer)
     catalog = open_catalog(house.catalog)
     reaped = reap(catalog, lake.settings, lake.clock.now, release_brake=True)
     house.desk.now.seconds += LATER
@@ -125,18 +126,96 @@ def test_ticks_retention_the_reaper_a_consumer_go_on_across_renewals(
     assert house.desk.refused == [] and house.desk.expired == []
     assert len(house.desk.loads) - loads >= 3 and len(house.desk.secrets()) >= 8
     assert {key for key, path in house.desk.used if path.startswith("/queue/")} == {"test"}
-    assert lake.keys() == write.keys[-2:]
+    assert lake.keys() == write.keys[-3:]
     told = caplog.text + "".join(capsys.readouterr()) + repr([vars(record) for record in caplog.records])
     assert not [secret for secret in house.desk.secrets() if secret in told]
+
+
+def _read(consumer: Consumer) -> list[str]:
+    """The keys of what is there for it."""
+    seen = list[str]()
+    for batch in consumer.batches(follow=False):
+        seen += batch.table["key"].to_pylist()
+        consumer.commit(batch)
+    return seen
 
 
 def test_a_fold_reads_and_writes_with_keys_that_were_handed_out(house: Lakehouse) -> None:
     lake = house.lake(**KEYED)
     book, write = lake.product(), Steps(lake)
     for number in range(4):
-        write.publish_rows({1: str(number), 2: "b"})
+        write.publish_steps(Step({1: str(number), 2: "b"}))
         assert book.tick(lake.clock.now).commit.txlogs == 1
         house.desk.now.seconds += LATER
     folded = fold(book.ledger, book.folder, book.publisher, lake.clock.now, lambda size: b"r" * size)
     assert (folded.outcome, folded.dead_rows) == ("folded", 6)
     assert house.desk.refused == [] == house.desk.expired
+
+
+def test_two_tables_never_share_keys_and_each_path_has_those_of_the_longest_prefix(house: Lakehouse) -> None:
+    one, two = house.lake(), house.lake()
+    special = f"{one.made.location}/data/special"
+    house.desk.more[one.settings.identifier] = [special, "s3://lake/warehouse"]
+    catalog = open_catalog(house.catalog)
+    for lake in (one, two):
+        load_table(catalog, lake.settings.identifier)
+    stores = [stores_of(catalog, lake.settings.identifier) for lake in (one, two)]
+    stores[0](f"{one.made.location}/data").upload("special/a", b"a")
+    stores[0](f"{one.made.location}/data").upload("b", b"b")
+    key_of = {path: key for key, path in house.desk.used}
+    prefixes = [house.desk.keys[key_of[f"{one.made.location[4:]}/data/{name}"]].prefix for name in ("special/a", "b")]
+    assert prefixes == [special, one.made.location]
+    assert stores[0](f"{one.made.location}/data").delete_many(["special/a", "b"]) == 2
+    with pytest.raises(StorageUnavailable):
+        stores[1](f"{one.made.location}/data").upload("c", b"c")
+    keys_of_two = [key for key, made in house.desk.keys.items() if made.prefix == two.made.location]
+    assert not {key for key, path in house.desk.used if path.startswith(one.made.location[4:])} & {*keys_of_two}
+
+
+def test_keys_in_config_count_for_the_tables_location(house: Lakehouse) -> None:
+    house.desk.as_config = True
+    lake = house.lake()
+    Writes(lake).publish("a")
+    book = lake.product()
+    assert book.tick(lake.clock.now).commit.txlogs == 1
+    assert lake.keys() == ["a"] and house.desk.refused == []
+
+
+def test_a_tables_property_redirects_nothing(house: Lakehouse) -> None:
+    lake = house.lake()
+    hostile = {"s3.endpoint": "http://127.0.0.1:1", "s3.proxy-uri": "http://127.0.0.1:1", "s3.access-key-id": "other"}
+    lake.catalog.commit_table(lake.table(), (), (SetPropertiesUpdate(updates=hostile),))
+    Writes(lake).publish("a")
+    assert lake.product().tick(lake.clock.now).commit.txlogs == 1
+    assert lake.keys() == ["a"] and house.desk.refused == []
+    assert all(
+        request.headers.get("X-Iceberg-Access-Delegation") == "vended-credentials" for request in house.first.seen
+    )
+
+
+def test_keys_that_are_refused_before_they_should_end_are_renewed_once(house: Lakehouse) -> None:
+    house.desk.says_end = False
+    lake = house.lake()
+    catalog = open_catalog(house.catalog)
+    table = load_table(catalog, lake.settings.identifier)
+    store = stores_of(catalog, lake.settings.identifier)(table.metadata.location)
+    store.upload("data/a", b"a")
+    house.desk.now.seconds += 2 * LATER
+    loads = len(house.desk.loads)
+    store.create("data/b", b"b")
+    assert (store.read("data/a"), store.read("data/b")) == (b"a", b"b")
+    assert len(house.desk.loads) == loads + 1 and len(house.desk.expired) == 1
+    house.desk.hands_out = False
+    house.desk.now.seconds += 2 * LATER
+    with pytest.raises(StorageUnavailable):
+        store.read("data/a")
+
+
+def test_remote_signing_without_keys_is_refused_and_with_keys_of_our_own_it_is_not(house: Lakehouse) -> None:
+    lake = house.lake()
+    house.desk.hands_out, house.desk.config = False, {"s3.remote-signing-enabled": "true"}
+    with pytest.raises(TableUnusable, match="remote signing") as refused:
+        load_table(open_catalog(house.catalog), lake.settings.identifier)
+    assert "vended credentials" in refused.value.hint
+    own = replace(house.catalog, properties={**house.catalog.properties, **house.own})
+    assert load_table(open_catalog(own), lake.settings.identifier).metadata.location == lake.made.location
