@@ -81,7 +81,7 @@ class Desk:
 
     def secrets(self) -> list[str]:
         """All that no log, error or metric may show."""
-        return [text for made in self.keys.values() for text in (made.secret, made.token)]
+        return [text for key, made in self.keys.items() for text in (key, made.secret, made.token)]
 
 
 class CatalogProxy(Proxy):
