@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from bookkeeper.catalogs.handed_out import stores_of
+from bookkeeper.catalogs.handed_out import HandedOut, stores_of
 from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.commands.fold import fold
 from bookkeeper.config.settings import Catalog, Reaper, Retention, Settings
@@ -154,6 +155,20 @@ def test_a_fold_reads_and_writes_with_keys_that_were_handed_out(house: Lakehouse
     folded = fold(book.ledger, book.folder, book.publisher, lake.clock.now, lambda size: b"r" * size)
     assert (folded.outcome, folded.dead_rows) == ("folded", 6)
     assert house.desk.refused == [] == house.desk.expired
+
+
+def test_an_answer_replaces_all_secrets_of_the_configuration() -> None:
+    secrets = {"s3.access-key-id": "own", "s3.secret-access-key": "own", "s3.session-token": "own"}
+    secrets |= {"s3.profile-name": "own", "client.session-token": "own", "s3.bucket.lake.session-token": "own"}
+    catalog = SimpleNamespace(properties={**secrets, "s3.region": "r", "s3.endpoint": "http://own"}, load_table=print)
+    keys = {"s3.access-key-id": "a", "s3.secret-access-key": "b"}
+    told = {"py-io-impl": "evil.Io", "s3.endpoint": "http://told", "adls.sas-token": "sas", "token": "t"}
+    credentials = [SimpleNamespace(prefix=prefix, config=keys) for prefix in ("s3a://lake/t", "abfss://c@a/t")]
+    metadata = SimpleNamespace(location="s3://lake/t", properties={"s3.proxy-uri": "http://stolen"})
+    HandedOut(catalog).take(("t",), SimpleNamespace(config=told, storage_credentials=credentials, metadata=metadata))
+    (found,) = catalog._bookkeeper_handed_out._of(("t",))._keys
+    assert found.prefix == "s3://lake/t"
+    assert found.options == {**keys, "s3.region": "r", "s3.endpoint": "http://told"}
 
 
 def test_two_tables_never_share_keys_and_each_path_has_those_of_the_longest_prefix(house: Lakehouse) -> None:
