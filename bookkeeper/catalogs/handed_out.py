@@ -97,7 +97,7 @@ class HandedOut:
                 f"the catalog hands out no keys with {'.'.join(table)}: it would sign each request to the storage "
                 "itself (remote signing), which is not supported",
                 hint="Let the catalog hand out keys (vended credentials), or give this program keys of its own in "
-                "[catalog]: docs/catalogs.md.",
+                "[catalog]: docs/stores.md.",
             )
 
 
