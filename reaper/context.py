@@ -10,10 +10,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.contract.txlog_folder import Folder, folder_url
 from bookkeeper.stores.locations import local_path
-from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 from reaper.consumer_guard import Floor, Guard, no_floor
 from reaper.files.live_paths import LivePaths
@@ -46,7 +46,7 @@ class ReaperContext:
         pace: Pace | None = None,
     ) -> "ReaperContext":
         """The table as it is configured; raises Retry, TableUnusable, WrongFolder where there is no txlog folder."""
-        open_store = open_store or stores_with(catalog.properties)
+        open_store = open_store or stores_of(catalog, settings.identifier)
         table = catalogs.load_table(catalog, settings.identifier)
         url = folder_url(settings, table.metadata.location)
         storage = Storage(table.metadata, url, open_store, pace or Pace())

@@ -15,11 +15,14 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
+from bookkeeper.catalogs.handed_out import HandedOut, TableIO
 from bookkeeper.errors import PathRefused
 from bookkeeper.stores.beneath import open_beneath
 from bookkeeper.stores.locations import local_path
 
 _KEY = "py-io-impl"
+#: in a REST server's answer: what authorizes requests for that table
+_TOKEN = "token"
 
 
 class DiskFirst(FileIO):
@@ -29,10 +32,13 @@ class DiskFirst(FileIO):
     No symbolic link below one of `roots` is followed: of an open table its location, its data path, its metadata path.
     """
 
-    def __init__(self, properties: Properties = EMPTY_DICT, roots: Sequence[str] = ()) -> None:
+    def __init__(
+        self, properties: Properties = EMPTY_DICT, roots: Sequence[str] = (), others: FileIO | None = None
+    ) -> None:
+        """`others` opens what is not on local disk; without it pyiceberg chooses by `properties`."""
         super().__init__(properties)
         self._others: dict[str, FileIO] = {}
-        self._roots = roots
+        self._roots, self._given = roots, others
 
     def new_input(self, location: str) -> InputFile:
         """See FileIO."""
@@ -57,6 +63,8 @@ class DiskFirst(FileIO):
         return LocalFile(location, path, next((root for root in self._roots if path.startswith(f"{root}/")), ""))
 
     def _other(self, location: str) -> FileIO:
+        if self._given is not None:
+            return self._given
         scheme = location.partition("://")[0]
         if scheme not in self._others:
             others = {key: value for key, value in self.properties.items() if key != _KEY}
@@ -70,8 +78,9 @@ def ignore_table_properties(catalog: Any) -> None:
     (its `config` and `storage-credentials`), and none of the table's properties, which pyiceberg would add.
     """
     if hasattr(catalog, "_response_to_table"):
-        catalog._response_to_table = _without_properties(catalog._response_to_table)
-        catalog._response_to_staged_table = _without_properties(catalog._response_to_staged_table)
+        handed_out = HandedOut(catalog)
+        catalog._response_to_table = _without_properties(catalog._response_to_table, handed_out)
+        catalog._response_to_staged_table = _without_properties(catalog._response_to_staged_table, handed_out)
     else:
         catalog._load_file_io = lambda properties=EMPTY_DICT, location=None: load_file_io(catalog.properties, location)
 
@@ -84,16 +93,24 @@ def stay_below(table: Table) -> None:
     places = [metadata.properties.get(key) for key in ("write.data.path", "write.metadata.path")]
     roots = [root for place in (metadata.location, *places) if place and (root := _path(place)) is not None]
     if roots:
-        table.io = DiskFirst(table.io.properties, roots)
+        others = table.io if isinstance(table.io, TableIO) else None
+        table.io = DiskFirst(table.io.properties, roots, others)
 
 
-def _without_properties(build: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _without_properties(build: Callable[[Any, Any], Any], handed_out: HandedOut) -> Callable[[Any, Any], Any]:
     """`build` makes a table of a REST server's response, and its FileIO also of what the metadata's properties say."""
 
     def built(identifier: Any, response: Any) -> Any:
-        bare = response.metadata.model_copy(update={"properties": {}})
-        table = build(identifier, response.model_copy(update={"metadata": bare}))
+        io = handed_out.take(identifier, response)
+        update: dict[str, Any] = {"metadata": response.metadata.model_copy(update={"properties": {}})}
+        if io is not None:
+            # The table keeps no keys that would end while it is held.
+            kept = {key: response.config[key] for key in (_TOKEN,) if key in response.config}
+            update |= {"config": kept, "storage_credentials": []}
+        table = build(identifier, response.model_copy(update=update))
         table.metadata = response.metadata
+        if io is not None:
+            table.io = io
         return table
 
     return built

@@ -15,12 +15,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table as IcebergTable
 
+from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.catalogs.open import asked
 from bookkeeper.config.settings import Table
 from bookkeeper.contract.known_table import known_table
 from bookkeeper.contract.txlog_folder import CARD, MARKS, PENDING, REJECTED, SUFFIX, Folder, folder_url
 from bookkeeper.errors import Missing, NotPossible, WrongFolder
-from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 
 _LAST = (MARKS, CARD)
@@ -68,7 +68,7 @@ def droppable(catalog: Catalog, table: Table, open_store: Callable[[str], Store]
     Raises NotPossible where there is nothing, WrongFolder where the folder is another table's, CatalogUnavailable and
     StorageUnavailable.
     """
-    store = open_store or stores_with(catalog.properties)
+    store = open_store or stores_of(catalog, table.identifier)
     with asked(f"look for table {table.identifier}"):
         try:
             entry = catalog.load_table(table.identifier)

@@ -22,6 +22,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetProp
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.commands.columns import DEFAULT_SCHEMA, schema_for, schema_of
 from bookkeeper.commands.init_keys import asks_for_keys, make_keyed, with_keys
 from bookkeeper.commands.partitions import partition_spec, partition_text
@@ -47,7 +48,6 @@ from bookkeeper.errors import (
 )
 from bookkeeper.history.main_history import MAIN, is_ours
 from bookkeeper.ledger.view import View
-from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.card import card_of
 
@@ -92,7 +92,7 @@ def initialise(
         made.append("keys")
         table = catalogs.load_table(catalog, settings.identifier)
     url = folder_url(settings, table.metadata.location)
-    folder = Folder((store or stores_with(catalog.properties))(url), makes=True)
+    folder = Folder((store or stores_of(catalog, settings.identifier))(url), makes=True)
     view = View(table, Marks(""))
     card = _card(folder, view, settings, made)
     if marks_format.PROPERTY not in table.metadata.properties and _set_marks(table, card.folder):

@@ -10,6 +10,7 @@ from datetime import datetime
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.config.dead_letters import only
 from bookkeeper.config.load import load
@@ -24,7 +25,6 @@ from bookkeeper.contract.known_table import advising
 from bookkeeper.contract.txlog_folder import Folder, folder_url
 from bookkeeper.errors import ConfigInvalid, NotPossible, PlaceExpired, StorageUnavailable, WrongFolder
 from bookkeeper.history.main_history import MainHistory
-from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 
 Clock = Callable[[], datetime]
@@ -59,7 +59,7 @@ class Source:
             loaded = load_table(catalog, about.identifier)
         selection = Selection.of(loaded, columns)
         url, uuid = folder_url(about, loaded.metadata.location), str(loaded.metadata.table_uuid)
-        folder = open_store(url, catalog.properties)
+        folder = stores_of(catalog, about.identifier)(url)
         if Folder(folder).card().table_uuid != uuid:
             raise WrongFolder(f"{url} belongs to another table than {about.identifier}")
         return cls(about, lambda: load_table(catalog, about.identifier), uuid, folder, selection)

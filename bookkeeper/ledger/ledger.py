@@ -15,6 +15,7 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.rewrite import Rewrite
 from bookkeeper.contract.txlog import Txlog
@@ -36,7 +37,6 @@ from bookkeeper.manifests.header import Header, ManifestWriter
 from bookkeeper.manifests.reader import Manifests, with_live_files
 from bookkeeper.manifests.stats import StatsCache, range_of
 from bookkeeper.manifests.walk import live_rows
-from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 
 
@@ -57,7 +57,7 @@ class Ledger:
         self.catalog = catalog
         self.identifier = identifier
         self.clock = clock if isinstance(clock, CommitClock) else CommitClock(clock)
-        self.open_store = store or stores_with(catalog.properties)
+        self.open_store = store or stores_of(catalog, identifier)
         #: of the column that retention asked for last, see `use_column`
         self.cache = StatsCache()
         self.writer = ManifestWriter()

@@ -10,6 +10,7 @@ from functools import partial
 
 from pyiceberg.catalog import Catalog
 
+from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.config.settings import Daemon, Settings, Table
 from bookkeeper.config.share import TRIES, parse, share_of
@@ -23,7 +24,6 @@ from bookkeeper.leases.failover import FailoverLease
 from bookkeeper.leases.lease import Lease, lease_on
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.stores.open import open_store
 from bookkeeper.tick.inbox import Inbox
 from bookkeeper.tick.read_budget import ReadBudget
 from bookkeeper.tick.tick import Bookkeeper
@@ -34,7 +34,7 @@ def open_folder(catalog: Catalog, table: Table) -> Folder:
     The txlog folder of a table; asks the catalog for its location unless the config names the folder.
     """
     location = load_table(catalog, table.identifier).metadata.location
-    return Folder(open_store(folder_url(table, location), catalog.properties))
+    return Folder(stores_of(catalog, table.identifier)(folder_url(table, location)))
 
 
 def open_lease(settings: Daemon, table: Table, folder: Folder) -> Lease:

@@ -54,6 +54,10 @@ class Transient(StorageUnavailable):
     """The storage was busy or did not answer: the same request may succeed a moment later."""
 
 
+class Refused(StorageUnavailable):
+    """The storage does not accept the keys, or not for this request: it was not carried out."""
+
+
 class Unchanged(StorageUnavailable):
     """The object still has the tag that was named."""
 

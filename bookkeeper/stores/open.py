@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bookkeeper.errors import ConfigInvalid, ExtraMissing
+from bookkeeper.stores.handed_out import TableKeys
 from bookkeeper.stores.locations import local_path, normal
 from bookkeeper.stores.object_store import ObjectStore, Remote
 from bookkeeper.stores.store import Store
@@ -68,6 +69,32 @@ def object_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
     chosen = frozenset(keys_of(_KINDS[parts.scheme][1], bucket, options).items())
     remote = _remote(parts.scheme, bucket, parts.hostname if parts.username else "", chosen)
     return ObjectStore(url, parts.path, remote, options=options)
+
+
+def handed_out_store(url: str, keys: TableKeys, own: Mapping[str, Any]) -> Store:
+    """
+    The store at `url`, with the keys that a catalog handed out for paths in it, and the options `own` for all others.
+
+    Raises like `open_store`.
+    """
+    found = open_store(url, own)
+    if not keys or not isinstance(found, ObjectStore) or urlsplit(normal(url)).scheme != "s3":
+        return found
+    from bookkeeper.stores.handed_out_s3 import HandedOutS3
+
+    return ObjectStore(url, found.root, HandedOutS3(keys, urlsplit(normal(url)).netloc, found.remote), options=own)
+
+
+def without_secrets(prefix: str, bucket: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """
+    The options of this bucket or container, without any that is a credential or a part of one.
+    """
+    found = keys_of(prefix, bucket, options)
+    return {
+        key: value
+        for key, value in found.items()
+        if key.removeprefix(prefix).removeprefix(_CLIENT) not in _SECRETS and key.removeprefix(prefix) != "anonymous"
+    }
 
 
 def keys_of(prefix: str, bucket: str, options: Mapping[str, Any]) -> dict[str, str]:

@@ -5,7 +5,7 @@ A missing object is a definite NoSuchKey: a missing bucket, or one that may not 
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -13,13 +13,25 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+from aiobotocore.credentials import AioCredentials  # type: ignore[import-untyped]
 from aiobotocore.session import AioSession  # type: ignore[import-untyped]
+from botocore.credentials import ReadOnlyCredentials  # type: ignore[import-untyped]
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  # type: ignore[import-untyped]
 from botocore.utils import parse_timestamp as botocore_time  # type: ignore[import-untyped]
 from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
 from bookkeeper.errors import Changed, ConfigInvalid, Missing, StorageUnavailable, Unfit
-from bookkeeper.stores.object_store import AT_ONCE, BLOCK, RANGE, NoRange, Transient, Unchanged, whole_part, whole_size
+from bookkeeper.stores.object_store import (
+    AT_ONCE,
+    BLOCK,
+    RANGE,
+    NoRange,
+    Refused,
+    Transient,
+    Unchanged,
+    whole_part,
+    whole_size,
+)
 from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, Part, check_bound
 
 _KEYS = {
@@ -34,12 +46,42 @@ _NO_OBJECT = {"NoSuchKey", "KeyTooLongError"}
 _BUSY = {"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "ConditionalRequestConflict", "OperationAborted"}
 
 
-def filesystem(options: Mapping[str, Any]) -> S3FileSystem:
+#: how S3 calls keys that have ended, or that it does not know (any more)
+_REFUSED = {
+    "AccessDenied",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+}
+
+
+class HeldKeys(AioCredentials):  # type: ignore[misc]
+    """What signs requests with the options that `now` returns at that moment."""
+
+    def __init__(self, now: Callable[[], Mapping[str, str]]) -> None:
+        super().__init__("", "", method="catalog")
+        self._now = now
+
+    async def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        """See AioCredentials; no request is made for it."""
+        found = account(self._now())
+        names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+        return ReadOnlyCredentials(*map(found.get, names))
+
+
+def filesystem(options: Mapping[str, Any], keys: HeldKeys | None = None) -> S3FileSystem:
     """
     s3fs with pyiceberg's keys (`s3.endpoint`, `s3.region`, ...); without keys the usual AWS chain applies.
+
+    `keys` stand for all keys, the chain's too; then there are none in `options`.
     """
     client = account(options)
     session = AioSession(profile=client.pop("profile", None))
+    if keys is not None:
+        session._credentials = keys
     session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
     config: dict[str, Any] = {
         "user_agent": "iceberg-bookkeeper",
@@ -190,7 +232,8 @@ class S3Remote:
         for error in reply.get("Errors", ()):
             if error.get("Code") not in _NO_OBJECT | _NEVER_THERE:
                 busy = error.get("Code") in _BUSY | {"InternalError", "ServiceUnavailable"}
-                raise (Transient if busy else StorageUnavailable)(f"{self._where(error.get('Key'))}: {error['Code']}")
+                kind = Transient if busy else Refused if error.get("Code") in _REFUSED else StorageUnavailable
+                raise kind(f"{self._where(error.get('Key'))}: {error.get('Code')}")
 
     async def _ask(self, what: str, path: str | None, **given: Any) -> Any:
         if path is not None:
@@ -260,4 +303,4 @@ def _meaning(where: str, exc: ClientError) -> Exception:
         return _READS.get(status, _NoUpload)(message)
     if status in (400, 404) and code in (str(status), "NotFound", "BadRequest", ""):
         return _Unsaid(message)
-    return StorageUnavailable(message)
+    return Refused(message) if status in (401, 403) or code in _REFUSED else StorageUnavailable(message)

@@ -8,7 +8,9 @@ from typing import Any
 
 from bookkeeper.leases.object_lease import PutLease
 from bookkeeper.stores.beneath import open_in
+from bookkeeper.stores.handed_out import TableKeys
 from bookkeeper.stores.local import LocalStore
+from bookkeeper.stores.open import keys_of
 from tests.rules.rule import Chapter, Patch, breaks, put, set_value
 from tests.rules.systems import Fails
 
@@ -17,6 +19,7 @@ LOCAL = "tests/stores/test_local.py::"
 LINKS = "tests/stores/test_links.py::"
 CONTRACT = "tests/stores/test_store_contract.py::"
 LEASE = "tests/leases/test_lease_contract.py::"
+KEYS = "tests/stores/test_handed_out.py::"
 PUT_LEASE = "tests/leases/test_put_lease.py::"
 
 
@@ -167,3 +170,34 @@ def leases_are_new_when_seen(rightly: Any, lease: PutLease) -> timedelta:
 def leases_of_the_dead_are_kept(rightly: Any, lease: PutLease, tag: str, now: datetime) -> bool:
     """A lease is its holder's for ever."""
     return False
+
+
+@rule(
+    "Keys that a catalog handed out are renewed at half of their life, and are not used after their end.",
+    Fails(f"{KEYS}test_the_catalog_is_asked_at_half_of_the_life_and_a_little_earlier_by_others"),
+    Fails(f"{KEYS}test_while_the_catalog_is_away_keys_are_used_until_they_end_and_not_longer"),
+)
+@breaks("bookkeeper.stores.handed_out.TableKeys.fresh")
+def keys_are_used_for_ever(rightly: Any, keys: TableKeys, url: str) -> Any:
+    """Keys are used as they came with the table."""
+    return keys.at(url)
+
+
+@rule(
+    "A path has the keys of the longest prefix that the catalog handed out.",
+    Fails(f"{KEYS}test_the_longest_prefix_counts_and_no_key_is_shown"),
+)
+@breaks("bookkeeper.stores.handed_out.TableKeys.at")
+def any_prefix_will_do(rightly: Any, keys: TableKeys, url: str) -> Any:
+    """The shortest prefix is taken."""
+    return next((one for one in reversed(keys._keys) if url.startswith(one.prefix)), None)
+
+
+@rule(
+    "Where a catalog hands out keys, none of the configuration are sent.",
+    Fails("tests/catalogs/test_handed_out.py::test_an_answer_replaces_all_secrets_of_the_configuration"),
+)
+@breaks("bookkeeper.catalogs.handed_out.without_secrets")
+def keys_are_mixed(rightly: Any, prefix: str, bucket: str, options: Any) -> Any:
+    """What the answer does not name comes from the configuration, secrets too."""
+    return keys_of(prefix, bucket, options)

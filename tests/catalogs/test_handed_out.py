@@ -1,0 +1,265 @@
+"""Keys that a REST catalog hands out and that end: everything works with them, for days, and none is used too late."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyiceberg.table.update import SetPropertiesUpdate
+
+from bookkeeper.catalogs.handed_out import HandedOut, stores_of
+from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.commands.fold import fold
+from bookkeeper.config.settings import Catalog, Reaper, Retention, Settings
+from bookkeeper.consumers.consumer import Consumer
+from bookkeeper.errors import StorageUnavailable, TableUnusable
+from bookkeeper.retention.apply import apply_retention
+from bookkeeper.serve.open import open_bookkeeper
+from bookkeeper.stores import handed_out
+from bookkeeper.stores.open import stores_with
+from bookkeeper.stores.store import Store
+from bookkeeper.tick.tick import Bookkeeper
+from reaper import reap
+from tests.servers import rest_catalog
+from tests.servers.handing_out import CatalogProxy, Desk, Now, StorageProxy, handing_out
+from tests.servers.needed import needed
+from tests.servers.objects import bucket, s3
+from tests.support.keyed import KEYED, Step, Steps
+from tests.support.lake import Lake, WallClock, Writes
+from tests.support.stores import content
+
+_NUMBERS = count(1)
+#: half of the life of keys, and a bit: a renewal is due
+LATER = 31.0
+
+
+@dataclass
+class Lakehouse:
+    """A REST catalog on S3 behind proxies that hand out keys; `own` are the server's own keys, for the test alone."""
+
+    catalog: Catalog
+    own: dict[str, str]
+    first: CatalogProxy
+    second: StorageProxy
+    desk: Desk
+
+    def lake(self, **settings: Any) -> "GovernedLake":
+        """A new queue, with its txlog folder in a bucket of its own."""
+        number = next(_NUMBERS)
+        named = {"name": f"events{number}", "identifier": f"demo.events{number}", "folder": f"s3://queue/e{number}"}
+        return GovernedLake(self, **{**named, **settings})
+
+
+class GovernedLake(Lake):
+    """A queue of which the product has only the keys of the txlog folder."""
+
+    def __init__(self, house: Lakehouse, **settings: Any) -> None:
+        self.house = house
+        super().__init__(Path(), WallClock(), catalog=house.catalog, **settings)
+
+    def store(self, url: str) -> Store:
+        """What the test itself sees: with the server's own keys."""
+        return stores_with(self.house.own)(url)
+
+    def product(self) -> Bookkeeper:
+        """A bookkeeper as the daemon opens it."""
+        everything = Settings(catalog=self.house.catalog, tables={self.settings.name: self.settings})
+        return open_bookkeeper(everything, self.settings, self.clock)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[int, int]]:
+    """The ports of a REST catalog and of the S3 server on which its warehouse is."""
+    with needed("s3"), s3() as storage:
+        warehouse = bucket(storage, "lake")
+        bucket(storage, "queue")
+        with needed("rest"), rest_catalog(f"{warehouse}/warehouse", storage.properties) as server:
+            yield server.port, storage.port
+
+
+@pytest.fixture
+def house(servers: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakehouse]:
+    """A lake that is governed; the clock by which keys end stands until the test moves it."""
+    now = Now(datetime.now(UTC).timestamp())
+    monkeypatch.setattr(handed_out, "time", now)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with handing_out(*servers, now) as (first, second, desk):
+        common = {"s3.endpoint": second.uri, "s3.region": "us-east-1"}
+        own = {**common, "s3.access-key-id": "test", "s3.secret-access-key": "testtest"}
+        queue = {"s3.bucket.queue.access-key-id": "test", "s3.bucket.queue.secret-access-key": "testtest"}
+        properties = {"type": "rest", "uri": first.uri, "warehouse": "s3://lake/warehouse", **common, **queue}
+        for module in ("tests.support.lake", "tests.support.keyed"):
+            monkeypatch.setattr(f"{module}.open_store", stores_with(own))
+        yield Lakehouse(Catalog("lake", properties), own, first, second, desk)
+
+
+def test_ticks_retention_the_reaper_a_consumer_go_on_across_renewals(
+    house: Lakehouse, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.INFO)
+    lake = house.lake(reaper=Reaper(older_than=timedelta(), retain_last=1))
+    settings = Settings(catalog=house.catalog, tables={lake.settings.name: lake.settings})
+    book, write = lake.product(), Writes(lake)
+    consumer = Consumer.open(settings, lake.settings.name, name="c1")
+    seen, loads = list[str](), len(house.desk.loads)
+    with consumer:
+        for turn in range(5):
+            write.publish(f"{turn}a", f"{turn}b")
+            assert book.tick(lake.clock.now).commit.txlogs == 1
+            seen += _read(consumer)
+            house.desk.now.seconds += LATER
+        view = book.ledger.load(book.folder.card().folder)
+        dropped = apply_retention(book.ledger, view, Retention(keep_bytes=1, brake=1.0), lake.clock.now)
+        house.desk.now.seconds += LATER
+        write.publish("z")
+        assert book.tick(lake.clock.now).commit.txlogs == 1
+        seen += _read(consumer)
+    catalog = open_catalog(house.catalog)
+    reaped = reap(catalog, lake.settings, lake.clock.now, release_brake=True)
+    house.desk.now.seconds += LATER
+    assert seen == write.keys
+    assert dropped.files == 4 and reaped.snapshots > 0 and reaped.data_files == 4
+    assert house.desk.refused == [] and house.desk.expired == []
+    assert len(house.desk.loads) - loads >= 3 and len(house.desk.secrets()) >= 8
+    assert {key for key, path in house.desk.used if path.startswith("/queue/")} == {"test"}
+    assert lake.keys() == write.keys[-3:]
+    told = caplog.text + "".join(capsys.readouterr()) + repr([vars(record) for record in caplog.records])
+    stored = b"".join(data for url in ("s3://lake", "s3://queue") for data in content(lake.store(url)).values())
+    secrets = house.desk.secrets()
+    assert len(secrets) >= 60 and stored
+    assert not [secret for secret in secrets if secret in told or secret.encode() in stored]
+
+
+def _read(consumer: Consumer) -> list[str]:
+    """The keys of what is there for it."""
+    seen = list[str]()
+    for batch in consumer.batches(follow=False):
+        seen += batch.table["key"].to_pylist()
+        consumer.commit(batch)
+    return seen
+
+
+def test_a_fold_reads_and_writes_with_keys_that_were_handed_out(house: Lakehouse) -> None:
+    lake = house.lake(**KEYED)
+    book, write = lake.product(), Steps(lake)
+    for number in range(4):
+        write.publish_steps(Step({1: str(number), 2: "b"}))
+        assert book.tick(lake.clock.now).commit.txlogs == 1
+        house.desk.now.seconds += LATER
+    folded = fold(book.ledger, book.folder, book.publisher, lake.clock.now, lambda size: b"r" * size)
+    assert (folded.outcome, folded.dead_rows) == ("folded", 6)
+    assert house.desk.refused == [] == house.desk.expired
+
+
+def test_an_answer_replaces_all_secrets_of_the_configuration() -> None:
+    secrets = {"s3.access-key-id": "own", "s3.secret-access-key": "own", "s3.session-token": "own"}
+    secrets |= {"s3.profile-name": "own", "client.session-token": "own", "s3.bucket.lake.session-token": "own"}
+    catalog = SimpleNamespace(properties={**secrets, "s3.region": "r", "s3.endpoint": "http://own"}, load_table=print)
+    keys = {"s3.access-key-id": "a", "s3.secret-access-key": "b"}
+    told = {"py-io-impl": "evil.Io", "s3.endpoint": "http://told", "adls.sas-token": "sas", "token": "t"}
+    credentials = [SimpleNamespace(prefix=prefix, config=keys) for prefix in ("s3a://lake/t", "abfss://c@a/t")]
+    metadata = SimpleNamespace(location="s3://lake/t", properties={"s3.proxy-uri": "http://stolen"})
+    HandedOut(catalog).take(("t",), SimpleNamespace(config=told, storage_credentials=credentials, metadata=metadata))
+    (found,) = catalog._bookkeeper_handed_out._of(("t",))._keys
+    assert found.prefix == "s3://lake/t"
+    assert found.options == {**keys, "s3.region": "r", "s3.endpoint": "http://told"}
+
+
+def test_two_tables_never_share_keys_and_each_path_has_those_of_the_longest_prefix(house: Lakehouse) -> None:
+    one, two = house.lake(), house.lake()
+    special = f"{one.made.location}/data/special"
+    house.desk.more[one.settings.identifier] = [special, "s3://lake/warehouse"]
+    catalog = open_catalog(house.catalog)
+    for lake in (one, two):
+        load_table(catalog, lake.settings.identifier)
+    stores = [stores_of(catalog, lake.settings.identifier) for lake in (one, two)]
+    stores[0](f"{one.made.location}/data").upload("special/a", b"a")
+    stores[0](f"{one.made.location}/data").upload("b", b"b")
+    key_of = {path: key for key, path in house.desk.used}
+    prefixes = [house.desk.keys[key_of[f"{one.made.location[4:]}/data/{name}"]].prefix for name in ("special/a", "b")]
+    assert prefixes == [special, one.made.location]
+    assert stores[0](f"{one.made.location}/data").delete_many(["special/a", "b"]) == 2
+    with pytest.raises(StorageUnavailable):
+        stores[1](f"{one.made.location}/data").upload("c", b"c")
+    keys_of_two = [key for key, made in house.desk.keys.items() if made.prefix == two.made.location]
+    assert not {key for key, path in house.desk.used if path.startswith(one.made.location[4:])} & {*keys_of_two}
+
+
+def test_keys_in_config_count_for_the_tables_location(house: Lakehouse) -> None:
+    house.desk.as_config = True
+    lake = house.lake()
+    Writes(lake).publish("a")
+    book = lake.product()
+    assert book.tick(lake.clock.now).commit.txlogs == 1
+    assert lake.keys() == ["a"] and house.desk.refused == []
+
+
+def test_a_tables_property_redirects_nothing(house: Lakehouse) -> None:
+    lake = house.lake()
+    hostile = {"s3.endpoint": "http://127.0.0.1:1", "s3.proxy-uri": "http://127.0.0.1:1", "s3.access-key-id": "other"}
+    lake.catalog.commit_table(lake.table(), (), (SetPropertiesUpdate(updates=hostile),))
+    Writes(lake).publish("a")
+    assert lake.product().tick(lake.clock.now).commit.txlogs == 1
+    assert lake.keys() == ["a"] and house.desk.refused == []
+    assert all(
+        request.headers.get("X-Iceberg-Access-Delegation") == "vended-credentials" for request in house.first.seen
+    )
+
+
+def test_keys_that_are_refused_before_they_should_end_are_renewed_once(house: Lakehouse) -> None:
+    house.desk.says_end = False
+    lake = house.lake()
+    catalog = open_catalog(house.catalog)
+    table = load_table(catalog, lake.settings.identifier)
+    store = stores_of(catalog, lake.settings.identifier)(table.metadata.location)
+    store.upload("data/a", b"a")
+    house.desk.now.seconds += 2 * LATER
+    loads = len(house.desk.loads)
+    store.create("data/b", b"b")
+    assert (store.read("data/a"), store.read("data/b")) == (b"a", b"b")
+    assert len(house.desk.loads) == loads + 1 and len(house.desk.expired) == 1
+    house.desk.hands_out = False
+    house.desk.now.seconds += 2 * LATER
+    with pytest.raises(StorageUnavailable):
+        store.read("data/a")
+
+
+def test_a_table_that_is_held_for_long_is_read_with_keys_that_are_good(house: Lakehouse) -> None:
+    lake = house.lake()
+    Writes(lake).publish("a")
+    assert lake.product().tick(lake.clock.now).commit.txlogs == 1
+    table, loads = load_table(open_catalog(house.catalog, scans=False), lake.settings.identifier), len(house.desk.loads)
+    for turn in range(1, 4):
+        house.desk.now.seconds += LATER
+        assert table.scan().to_arrow()["key"].to_pylist() == ["a"]
+        assert len(house.desk.loads) == loads + turn
+    assert house.desk.refused == [] and not [text for text in house.desk.secrets() if text in repr(vars(table.io))]
+
+
+def test_many_requests_at_once_ask_the_catalog_once(house: Lakehouse) -> None:
+    lake = house.lake()
+    catalog = open_catalog(house.catalog)
+    store = stores_of(catalog, lake.settings.identifier)(load_table(catalog, lake.settings.identifier).location())
+    keys = [f"data/{number}" for number in range(100)]
+    for key in keys:
+        store.upload(key, b"PAR1")
+    loads = len(house.desk.loads)
+    house.desk.now.seconds += 2 * LATER
+    assert len(store.heads(keys)) == 100 and len(house.desk.loads) == loads + 1
+    assert house.desk.refused == []
+
+
+def test_remote_signing_without_keys_is_refused_and_with_keys_of_our_own_it_is_not(house: Lakehouse) -> None:
+    lake = house.lake()
+    house.desk.hands_out, house.desk.config = False, {"s3.remote-signing-enabled": "true"}
+    with pytest.raises(TableUnusable, match="remote signing") as refused:
+        load_table(open_catalog(house.catalog), lake.settings.identifier)
+    assert "vended credentials" in refused.value.hint
+    own = replace(house.catalog, properties={**house.catalog.properties, **house.own})
+    assert load_table(open_catalog(own), lake.settings.identifier).metadata.location == lake.made.location

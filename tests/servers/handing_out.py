@@ -1,0 +1,194 @@
+"""
+A REST catalog that hands out keys for a table's prefixes, and an S3 server that really refuses them when they end.
+
+Two thin proxies. The one before the catalog adds keys to what loadTable answers; the one before the S3 server checks
+signature, end and prefix of each request, and sends it on signed with the server's own keys. Both go by a clock that
+the test moves.
+"""
+
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from tests.servers.proxy import Proxy, Reply, Request, proxy
+
+_LOAD = re.compile(r"/v1/(?:[^/]+/)?namespaces/([^/]+)/tables(?:/([^/?]+))?(?:\?.*)?")
+_SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=([^/]+)/([^,]+), ?SignedHeaders=([^,]+), ?Signature=(\w+)")
+_KEY = re.compile(rb"<Key>([^<]*)</Key>")
+_OWN = {"test": "testtest"}
+
+
+class Now:
+    """A clock that a test moves; stands for the module `time`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def time(self) -> float:
+        """Seconds since 1970."""
+        return self.seconds
+
+    monotonic = time
+
+
+@dataclass
+class Handed:
+    """Keys that were handed out, and what was done with them."""
+
+    secret: str = field(repr=False)
+    token: str = field(repr=False)
+    prefix: str
+    ends: float
+    uses: int = 0
+
+
+@dataclass
+class Desk:
+    """What both proxies know: the keys by id, and what was refused."""
+
+    now: Now
+    seconds: float = 60
+    keys: dict[str, Handed] = field(default_factory=dict)
+    #: by table `namespace.name`: the prefixes that are handed out beside its location
+    more: dict[str, list[str]] = field(default_factory=dict)
+    #: what a loadTable says beside the keys
+    config: dict[str, str] = field(default_factory=dict)
+    says_end: bool = True
+    as_config: bool = False
+    hands_out: bool = True
+    expired: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    loads: list[str] = field(default_factory=list)
+    used: list[tuple[str, str]] = field(default_factory=list)
+    numbers: "count[int]" = field(default_factory=count)
+
+    def hand_out(self, prefix: str) -> dict[str, str]:
+        """New keys for a prefix, as loadTable says them."""
+        number = next(self.numbers)
+        made = Handed(f"secret-of-{number:04d}-Zq", f"token-of-{number:04d}-Zq", prefix, self.now.time() + self.seconds)
+        self.keys[f"KEY{number:04d}"] = made
+        said = {"s3.access-key-id": f"KEY{number:04d}", "s3.secret-access-key": made.secret}
+        said["s3.session-token"] = made.token
+        if self.says_end:
+            said["s3.session-token-expires-at-ms"] = str(int(made.ends * 1000))
+        return said
+
+    def secrets(self) -> list[str]:
+        """All that no log, error or metric may show."""
+        return [text for key, made in self.keys.items() for text in (key, made.secret, made.token)]
+
+
+class CatalogProxy(Proxy):
+    """Before the REST catalog."""
+
+    desk: Desk
+
+    def answer(self, request: Request) -> Reply:
+        """As the catalog answers; a table comes with keys."""
+        plain = {key: value for key, value in request.headers.items() if key.lower() != "accept-encoding"}
+        reply = super().answer(replace(request, headers=plain))
+        found = _LOAD.fullmatch(request.path)
+        if found is None or reply.status != 200 or (request.method != "GET" and found[2]):
+            return reply
+        body = json.loads(reply.body)
+        table = f"{found[1]}.{found[2]}"
+        self.desk.loads.append(table)
+        body["config"] = {**body.get("config", {}), **self.desk.config}
+        location = body["metadata"]["location"]
+        if self.desk.as_config and self.desk.hands_out:
+            body["config"] |= self.desk.hand_out(location)
+        elif self.desk.hands_out:
+            prefixes = [location, *self.desk.more.get(table, ())]
+            body["storage-credentials"] = [{"prefix": one, "config": self.desk.hand_out(one)} for one in prefixes]
+        return Reply(200, [("Content-Type", "application/json")], json.dumps(body).encode())
+
+
+class StorageProxy(Proxy):
+    """Before the S3 server."""
+
+    desk: Desk
+
+    def answer(self, request: Request) -> Reply:
+        """The server's answer, or 403."""
+        self.seen.append(request)
+        headers = {key.lower(): value for key, value in request.headers.items()}
+        found = _SIGNED.fullmatch(headers.get("authorization", ""))
+        if found is None:
+            return self._refuse(request, "AccessDenied")
+        key, scope, names, signature = found.groups()
+        handed = self.desk.keys.get(key)
+        secret = handed.secret if handed else _OWN.get(key, "")
+        if not secret or _signature(request, headers, names.split(";"), scope, secret) != signature:
+            return self._refuse(request, "SignatureDoesNotMatch")
+        if handed is not None:
+            if headers.get("x-amz-security-token") != handed.token:
+                return self._refuse(request, "InvalidToken")
+            if handed.ends <= self.desk.now.time():
+                self.desk.expired.append(f"{request.method} {request.path}")
+                return self._refuse(request, "ExpiredToken")
+            if not all(where.startswith(handed.prefix) for where in _places(request)):
+                return self._refuse(request, "AccessDenied")
+            handed.uses += 1
+        self.desk.used.append((key, unquote(request.path)))
+        return self.forward(_anew(request, headers, [name for name in names.split(";") if name != _TOKEN], scope))
+
+    def _refuse(self, request: Request, code: str) -> Reply:
+        self.desk.refused.append(f"{code} {request.method} {unquote(request.path)}")
+        body = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>no</Message></Error>'.encode()
+        return Reply(403, [("Content-Type", "application/xml")], body)
+
+
+_TOKEN = "x-amz-security-token"
+
+
+def _places(request: Request) -> list[str]:
+    """What a request is about."""
+    parts = urlsplit(request.path)
+    bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
+    asked = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if "delete" in asked:
+        return [f"s3://{bucket}/{found.decode()}" for found in _KEY.findall(request.body)]
+    return [f"s3://{bucket}/{key or asked.get('prefix', '')}"]
+
+
+def _anew(request: Request, headers: dict[str, str], names: list[str], scope: str) -> Request:
+    """The request as the owner of the server sends it."""
+    kept = {key: value for key, value in headers.items() if key != _TOKEN}
+    signature = _signature(request, kept, names, scope, _OWN["test"])
+    about = f"Credential=test/{scope}, SignedHeaders={';'.join(names)}, Signature={signature}"
+    return replace(request, headers={**kept, "authorization": f"AWS4-HMAC-SHA256 {about}"})
+
+
+def _signature(request: Request, headers: dict[str, str], names: list[str], scope: str, secret: str) -> str:
+    """Signature version 4, of the request as it came."""
+    parts = urlsplit(request.path)
+    pairs = sorted((quote(key, "-_.~"), quote(value, "-_.~")) for key, value in parse_qsl(parts.query, True))
+    # `http.client` says these itself.
+    given = {"content-length": str(len(request.body)), **headers}
+    lines = "".join(f"{name}:{' '.join(given.get(name, '').split())}\n" for name in names)
+    hashed = headers.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD")
+    query = "&".join(f"{key}={value}" for key, value in pairs)
+    canonical = "\n".join([request.method, parts.path, query, lines, ";".join(names), hashed])
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    text = "\n".join(["AWS4-HMAC-SHA256", headers.get("x-amz-date", ""), scope, digest])
+    key = f"AWS4{secret}".encode()
+    for part in (*scope.split("/"), text):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    return key.hex()
+
+
+@contextmanager
+def handing_out(catalog: int, storage: int, now: Now) -> Iterator[tuple[CatalogProxy, StorageProxy, Desk]]:
+    """
+    Proxies before the REST catalog and the S3 server on these ports, with one desk.
+    """
+    with proxy(catalog, CatalogProxy) as first, proxy(storage, StorageProxy) as second:
+        assert isinstance(first, CatalogProxy) and isinstance(second, StorageProxy)
+        first.desk = second.desk = desk = Desk(now)
+        yield first, second, desk
