@@ -54,7 +54,7 @@ def later(base: int = 1) -> int:
     """
     Seconds after which a client may try again; clients that were refused together do not come back together.
     """
-    return random.randint(base, 3 * base)  # noqa: S311
+    return random.randint(base, 3 * base)
 
 
 class Lane:

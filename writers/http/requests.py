@@ -44,27 +44,32 @@ class Refused(Exception):
 class Pending:
     """
     A request that waits for its answer, which the thread of a writer gives and the front's loop takes.
-
-    `answered` may be read by any thread.
     """
 
     def __init__(self) -> None:
+        #: set by the thread of the writer; the future is set by the loop
+        self._given = False
         self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[Answer] = self._loop.create_future()
 
     @property
     def answered(self) -> bool:
         """Whether it has an answer, or waits no longer."""
-        return self._future.done()
+        return self._given or self._future.done()
 
     def answer(self, answer: Answer) -> None:
-        """Answers it; later answers count for nothing."""
+        """Answers it; later answers count for nothing. To be called by the thread of the writer."""
+        self._given = True
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._set, answer)
 
     def _set(self, answer: Answer) -> None:
         if not self._future.done():
             self._future.set_result(answer)
+
+    def cut(self, answer: Answer) -> None:
+        """Answers it from the loop, where it has no answer yet."""
+        self._set(answer)
 
     async def answer_within(self, seconds: float, late: Answer) -> Answer:
         """The answer, or `late` after so many seconds."""

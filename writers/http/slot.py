@@ -8,7 +8,7 @@ goes ahead, all requests that wait are answered 503, and the next run reads the 
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -68,20 +68,16 @@ class Slot(Lane):
             self._gather(LOOK_SECONDS)
         else:
             self._gather()
-        ready = self._ready(writer.offsets)
+        ready, behind = self._ready(writer.offsets), list[Post]()
         for group in self._groups(writer, ready):
             posts = [post for producer in group for post in ready[producer]]
             taken = self._write(writer, posts)
             if taken:
                 writer.publish()
-            self._put_back(posts, taken)
             self._waiting += taken
+            behind += [post for post in posts if post not in taken and not post.answered]
+        self._batch = behind  # a request of the same producer before them was refused
         self._settle(writer)
-
-    def _put_back(self, posts: Iterable[Post], taken: Iterable[Post]) -> None:
-        """What came behind a request that was refused is ahead of its turn again."""
-        kept = {id(post) for post in taken}
-        self._batch += [post for post in posts if id(post) not in kept and not post.answered]
 
     def _came(self, item: Post | Ask) -> None:
         if isinstance(item, Ask):
