@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cli.commands import KAFKA, commands, examples, programs, words
+from tests.cli.commands import HTTP, KAFKA, commands, examples, programs, words
 from tests.cli.sandbox import Sandbox
 from tests.support.lake import Lake, Writes
 from tests.support.logs import logging_put_back
