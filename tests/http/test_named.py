@@ -7,7 +7,9 @@ import pytest
 
 from bookkeeper.contract import committed_txlogs
 from tests.http.served import Reply, door, ndjson, numbers, queue, until
+from tests.support.keyed_rows import rows as live_rows
 from tests.support.threads import again_and_again
+from tests.support.writer_queue import Queue
 from writers import Writer
 
 
@@ -193,4 +195,26 @@ def test_rows_of_a_keyed_table_are_upserts(tmp_path: Path) -> None:
         assert served.rows(b'{"n":1,"who":"b"}', "p", 2).status == 200
         assert served.rows(b'{"n":1,"who":"c"}').status == 409
 
-    assert lake.table().scan().to_arrow()["who"].to_pylist() == ["b"]
+    assert [row["who"] for row in live_rows(lake, "n")] == ["b"]
+
+
+def test_a_producer_whose_rows_are_rejected_rests_and_the_others_go_on(tmp_path: Path) -> None:
+    lake = queue(tmp_path)
+    known = data_files(lake)
+    with door(lake) as served, ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(served.rows, ndjson(1), "p", 1)
+        until(lake.pending)
+        for path in data_files(lake) - known:
+            path.unlink()
+        lake.tick()
+        assert reply.result().status == 503
+        rests = served.rows(ndjson(1), "p", 1)
+        assert rests.status == 503 and int(rests.headers["retry-after"]) >= 30
+        with again_and_again(lake.tick, 0.05):
+            assert served.rows(ndjson(7), "q", 1).status == 200
+
+    assert numbers(lake) == [7]
+
+
+def data_files(lake: Queue) -> set[Path]:
+    return {path for path in lake.root.rglob("*.parquet") if "metadata" not in path.parts}
