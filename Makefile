@@ -4,7 +4,7 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-EXTRAS := daemon,reaper,spark,azure,s3,gcs,kafka,dev
+EXTRAS := daemon,reaper,spark,azure,s3,gcs,kafka,http,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help

@@ -18,6 +18,7 @@ GUESTS = (
     "bookkeeper/observe",
     "reaper/compactor",
     "spark_jobs",
+    "writers/http",
     "writers/kafka",
     "writers/loader",
     "writers/sources",

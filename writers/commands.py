@@ -63,6 +63,19 @@ def letters_url(
     return folder_url(None, config, letters_of(section).name, environ) if section.dead_letters else None
 
 
+def served_folders(
+    folders: Sequence[str], config: str | None, tables: Sequence[str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """
+    By txlog folder the table's name; "" of a folder that is given itself. Without both, all tables that are configured.
+    Raises ConfigInvalid.
+    """
+    given = {absolute(folder): "" for folder in folders}
+    if not (folders or tables):
+        tables = [*load_settings(config, environ).tables]
+    return given | {folder_url(None, config, table, environ): table for table in tables}
+
+
 def storage_options(folder: str | None, config: str | None, environ: Mapping[str, str]) -> Mapping[str, str]:
     """
     The configuration's storage options; with --folder and without --config, a missing configuration has none.

@@ -16,6 +16,8 @@ EXTRAS = {
     "requests": "kafka",
     "s3fs": "s3",
     "sqlalchemy": "daemon",
+    "starlette": "http",
+    "uvicorn": "http",
 }
 _OTHERS = {"MySQLdb": "mysqlclient"}
 

@@ -21,6 +21,8 @@ KAFKA: tuple[Typed, ...] = (
     ("writer", "kafka-replay"),
     ("bookkeeper", "rejected-rows"),
 )
+#: its examples need a file and a port: tests/http/test_page.py runs them
+HTTP: tuple[Typed, ...] = (("writer", "serve"),)
 
 
 def programs() -> dict[str, click.Command]:

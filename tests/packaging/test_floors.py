@@ -46,6 +46,7 @@ FORBIDDEN = [
     ("bookkeeper/cli/__init__.py", "import bookkeeper.discover", "Only the tick and what starts it import discover"),
     ("bookkeeper/sundries.py", "", FLOORS),
     ("writers/writer.py", "import writers.kafka.places", "A writer imports nothing of the guests"),
+    ("writers/commands.py", "import writers.http.tokens", "Only the command line imports the guest http"),
     ("writers/commands.py", "import writers.kafka.places", "Only the command line imports the guest kafka"),
 ]
 

@@ -1,0 +1,131 @@
+"""`writer serve` in this process on a table of its own, and a client that speaks HTTP with it over loopback."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, NamedTuple
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from bookkeeper.console.signals import StopSignal
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
+from tests.support.writer_queue import Queue
+from writers.http.command import listening, serve, tables_of
+from writers.http.front import Front
+from writers.http.tokens import Tokens
+from writers.timing import pause, utc_now
+
+SCHEMA = Schema(NestedField(1, "n", LongType(), required=True), NestedField(2, "who", StringType()))
+NAME = "door"
+
+
+def queue(root: Path, **table: Any) -> Queue:
+    """
+    A table for rows with a number.
+    """
+    return Queue(root, schema=SCHEMA, **table)
+
+
+def numbers(queue: Queue) -> list[int]:
+    """
+    The numbers in the table, in their order.
+    """
+    return sorted(queue.table().scan().to_arrow()["n"].to_pylist())
+
+
+def ndjson(*numbers: int) -> bytes:
+    """
+    A body with these numbers.
+    """
+    return b"".join(b'{"n":%d}\n' % number for number in numbers)
+
+
+class Reply(NamedTuple):
+    status: int
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+
+
+class Client:
+    """Sends requests, each on a connection of its own."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def send(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=40)
+        try:
+            given = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, given)
+            answer: HTTPResponse = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, json.loads(answer.read()), found)
+        finally:
+            connection.close()
+
+    def rows(
+        self, body: bytes, producer: str | None = None, sequence: object = None, query: str = "", **more: str
+    ) -> Reply:
+        given = {} if producer is None else {"Producer": producer, "Sequence": str(sequence)}
+        headers = {"Content_Type": "application/x-ndjson", **given, **more}
+        return self.send("POST", f"/v1/tables/events/rows{query}", body, **headers)
+
+    def state(self, producer: str) -> tuple[int, int]:
+        found = self.send("GET", f"/v1/tables/events/producers/{producer}").body
+        return found["published"], found["committed"]
+
+
+class Door(Client):
+    """A server in a thread, until `end`."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        slots: int = 1,
+        tokens: Path | None = None,
+        max_body: int = 2**20,
+        memory: int = 2**24,
+        grace: float = 5.0,
+        stores: Callable[[str], Store] = open_store,
+    ) -> None:
+        self.stop, over = StopSignal(), Event()
+        self.tables = tables_of({queue.made.folder: ""}, stores, NAME, slots, utc_now, over)
+        self.front = Front(self.tables, None if tokens is None else Tokens(tokens, utc_now), max_body, memory)
+        at = listening("127.0.0.1:0")
+        super().__init__(at.getsockname()[1])
+        self._thread = Thread(target=serve, args=(self.front, at, self.stop, over, timedelta(seconds=grace)))
+        self._thread.start()
+
+    def end(self) -> None:
+        self.stop.request()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def door(queue: Queue, **given: Any) -> Iterator[Door]:
+    """
+    A server until the block ends.
+    """
+    served = Door(queue, **given)
+    try:
+        yield served
+    finally:
+        served.end()
+
+
+def until(true: Callable[[], object]) -> None:
+    """
+    Waits for another thread or process.
+    """
+    for _ in range(1500):
+        if true():
+            return
+        pause(0.01)
+    raise AssertionError("it did not happen within a quarter of a minute")

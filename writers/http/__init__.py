@@ -1,0 +1,1 @@
+"""Rows over HTTP into tables, acknowledged once they are published or committed."""

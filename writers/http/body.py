@@ -1,0 +1,130 @@
+"""
+The body of a request: bounded while it is read, unpacked, and cut into lines.
+"""
+
+import json
+import zlib
+from collections.abc import AsyncIterator, Callable
+
+from writers.http.requests import Answer, Line, Refused, refused
+
+NDJSON, JSON = ("application/x-ndjson", "application/ndjson", "application/jsonl"), "application/json"
+#: gzip packs text some ten times; past the first bytes more than this is made to fill memory
+MOST_RATIO, RATIO_FROM = 100, 2**20
+_SPACE = " \t\r\n"
+
+
+class Unpacked:
+    """What gzip unpacks to, piece by piece; raises Refused past `most` bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._read, self._size = most, 0, 0
+        self._unpack = zlib.decompressobj(31)
+
+    def add(self, data: bytes) -> bytes:
+        """The bytes that this piece brings."""
+        self._read += len(data)
+        if self._unpack.eof and data:
+            raise Refused(refused(400, "there are bytes behind the end of the gzip body", "Send one gzip member."))
+        allowed = min(self._most, max(RATIO_FROM, MOST_RATIO * self._read))
+        try:
+            found = self._unpack.decompress(data, allowed - self._size + 1)
+        except zlib.error as exc:
+            raise Refused(refused(400, f"the body is not gzip: {exc}")) from exc
+        self._size += len(found)
+        if self._size > allowed:
+            hint = f"A body has at most {self._most} bytes unpacked, {MOST_RATIO} for each packed one: send less."
+            raise Refused(refused(413, "the body unpacks to too many bytes", hint))
+        if self._unpack.unused_data:
+            raise Refused(refused(400, "there are bytes behind the end of the gzip body", "Send one gzip member."))
+        return found
+
+    def end(self) -> None:
+        """Raises Refused where the end is missing."""
+        if not self._unpack.eof:
+            raise Refused(refused(400, "the gzip body is cut off"))
+
+
+async def read_body(
+    pieces: AsyncIterator[bytes], length: str | None, encoding: str, most: int, reserve: Callable[[int], None]
+) -> bytes:
+    """
+    The whole body, unpacked; `reserve` is told of bytes that come, before they are kept. Raises Refused.
+    """
+    if length is not None and length.isascii() and length.isdigit() and int(length[:19]) > most:
+        raise Refused(_too_large(most))
+    if encoding not in ("", "identity", "gzip"):
+        hint = "Send it as it is, or with gzip."
+        raise Refused(refused(415, f"Content-Encoding {encoding[:40]!r} is not read here", hint))
+    unpacked, found, got = Unpacked(most) if encoding == "gzip" else None, bytearray(), 0
+    async for piece in pieces:
+        got += len(piece)
+        if got > most:
+            raise Refused(_too_large(most))
+        data = piece if unpacked is None else unpacked.add(piece)
+        reserve(len(data))
+        found += data
+    if unpacked is not None:
+        unpacked.end()
+    return bytes(found)
+
+
+def _too_large(most: int) -> Answer:
+    return refused(413, f"the body is larger than {most} bytes", "Send the rows in several requests.")
+
+
+def lines_of(body: bytes, content_type: str) -> list[Line]:
+    """
+    The lines of an NDJSON body, or the elements of a JSON array (one object is one row), numbered from 1. Raises
+    Refused.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == JSON:
+        found = [(number, item) for number, item in enumerate(_elements(body), 1)]
+    elif kind in NDJSON:
+        found = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+    else:
+        hint = f"Send NDJSON with Content-Type {NDJSON[0]}, or an array with {JSON}."
+        raise Refused(refused(415, f"Content-Type {kind[:40]!r} is not read here", hint))
+    if not found:
+        raise Refused(refused(400, "the body has no rows"))
+    return found
+
+
+def _elements(body: bytes) -> list[bytes]:
+    """The texts of the elements; without line breaks, which JSON has between tokens only."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as exc:
+        raise Refused(refused(400, f"the body is not UTF-8: {exc.reason} at byte {exc.start}")) from exc
+    text, found, scan = text.strip(_SPACE), list[bytes](), json.JSONDecoder().raw_decode
+    if not text.startswith("["):
+        return [_flat(text)] if text else []
+    at = _skip(text, 1)
+    while at < len(text) and text[at] != "]":
+        try:
+            _, end = scan(text, at)
+        except (ValueError, RecursionError) as exc:
+            raise Refused(refused(400, f"row {len(found) + 1} is not JSON: {exc}", row=len(found) + 1)) from exc
+        found.append(_flat(text[at:end]))
+        at = _skip(text, end)
+        if text[at : at + 1] == ",":
+            at = _skip(text, at + 1)
+            if text[at : at + 1] != "]":
+                continue
+        elif text[at : at + 1] == "]":
+            break
+        raise Refused(refused(400, f"behind row {len(found)} a comma and a row, or ], is expected"))
+    if at != len(text) - 1:
+        raise Refused(refused(400, "the array does not end where the body ends"))
+    return found
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at : at + 1] and text[at] in _SPACE:
+        at += 1
+    return at
+
+
+def _flat(text: str) -> bytes:
+    return text.replace("\n", " ").replace("\r", " ").encode()

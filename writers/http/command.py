@@ -1,0 +1,179 @@
+"""
+The command `writer serve`, with its options parsed.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import uvicorn
+
+from bookkeeper.console.exposition import CONTENT_TYPE, text
+from bookkeeper.console.families import exposed
+from bookkeeper.console.output import say
+from bookkeeper.console.signals import StopSignal
+from bookkeeper.console.web import Response, WebServer, address
+from bookkeeper.contract.names import check_writer
+from bookkeeper.contract.offsets import slot_name
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.errors import ConfigInvalid, Missing, NotPossible
+from bookkeeper.stores.store import Store
+from writers.http.front import Front
+from writers.http.lane import Table
+from writers.http.tokens import Tokens
+from writers.metrics import FAMILIES
+from writers.timing import Clock
+from writers.writer import Writer
+
+log = logging.getLogger(__name__)
+
+#: requests wait so long for a bookkeeper that is behind, before they are answered 429
+PATIENCE = timedelta(seconds=2)
+#: connections at once; further requests are answered 503
+MOST_CONNECTIONS, MOST_HEAD_BYTES = 2000, 16_384
+#: the part of the grace after which what has no answer gets 503
+_CUT = 0.8
+
+
+def tables_of(
+    folders: Mapping[str, str],
+    stores: Callable[[str], Store],
+    name: str,
+    slots: int,
+    clock: Clock,
+    over: Event,
+) -> list[Table]:
+    """
+    The tables by their names ("": as their cards say), each with its txlog folder; raises ConfigInvalid, NotPossible.
+    """
+    check_writer(slot_name(name, slots - 1))
+    found = dict[str, Table]()
+
+    def opened(where: Folder, slot: str) -> Writer:
+        return Writer.open(where, slot, clock=clock, wait=over.wait, patience=PATIENCE, stores=stores)
+
+    for url, given in folders.items():
+
+        def open_folder(url: str = url) -> Folder:
+            return Folder(stores(url))
+
+        try:
+            card = open_folder().card()
+        except Missing as exc:
+            hint = "Give the folder that `bookkeeper init` printed."
+            raise NotPossible(f"there is no card.json in {url}", hint=hint) from exc
+        table = given or card.table.rpartition(".")[2]
+        if table in found:
+            raise ConfigInvalid(f"two tables are named {table}", hint="Serve one of them by another process.")
+        found[table] = Table(table, name, open_folder, opened, clock, over, slots)
+    return [*found.values()]
+
+
+class _Server(uvicorn.Server):
+    """Signals are the program's."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listening(listen: str) -> socket.socket:
+    """
+    A socket at `HOST:PORT`; raises ConfigInvalid, NotPossible.
+    """
+    host, port = address(listen)
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as exc:
+        hint = "Is another one running here? --http says where: another port, or port 0 for any free one."
+        raise NotPossible(f"cannot listen on {listen}: {exc.strerror or exc}", hint=hint) from exc
+
+
+def serve(front: Front, at: socket.socket, stop: StopSignal, over: Event, grace: timedelta) -> None:
+    """
+    Serves until a stop is requested and each request has an answer, at the latest until the end of the grace.
+    """
+    config = uvicorn.Config(
+        front.app,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=max(1, round(grace.total_seconds())),
+    )
+    server = _Server(config)
+
+    async def until_stopped() -> None:
+        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            for handle in stop.wakes():
+                loop.remove_reader(handle)
+            loop.call_later(grace.total_seconds() * _CUT, front.cut)
+            server.should_exit = True
+
+        for handle in stop.wakes():
+            loop.add_reader(handle, end)
+        await server.serve(sockets=[at])
+
+    try:
+        asyncio.run(until_stopped())
+    finally:
+        over.set()
+        front.join(grace.total_seconds() * (1 - _CUT))
+
+
+def run_serve(
+    folders: Mapping[str, str],
+    stores: Callable[[str], Store],
+    name: str,
+    options: Mapping[str, Any],
+    stop: StopSignal,
+    clock: Clock,
+) -> None:
+    """
+    Takes rows for the tables in `folders` (name by URL, "" as its card says) until a stop is requested; raises
+    ConfigInvalid, NotPossible.
+    """
+    tokens: Path | None = options["tokens"]
+    if (tokens is None) != options["no_tokens"]:
+        raise ConfigInvalid("either --tokens FILE or --no-tokens is expected")
+    over = Event()
+    tables = tables_of(folders, stores, name, options["slots"], clock, over)
+    known = None if tokens is None else Tokens(tokens, clock)
+    front = Front(tables, known, options["max_body"], options["memory"])
+    small = _small_server(front, tables, options) if options["listen"] else None
+    with listening(options["http"]) as at:
+        host, port = at.getsockname()[:2]
+        say(f"rows are taken at http://{f'[{host}]' if ':' in host else host}:{port}/v1/tables/NAME/rows")
+        try:
+            serve(front, at, stop, over, options["grace"])
+        finally:
+            if small is not None:
+                small.close()
+
+
+def _small_server(front: Front, tables: list[Table], options: Mapping[str, Any]) -> WebServer:
+    routes = {
+        "/metrics": lambda query: Response(metrics(tables).encode(), CONTENT_TYPE),
+        "/healthz": lambda query: Response(b"ok\n") if front.alive else Response(b"a thread has ended\n", status=503),
+    }
+    return WebServer(options["listen"], routes, allowed_hosts=options["allowed_hosts"]).open()
+
+
+def metrics(tables: list[Table]) -> str:
+    """
+    The metrics of all writers of this process, in Prometheus' text format.
+    """
+    return text(exposed(FAMILIES, [item for table in tables for item in [*table.figures.values()]]))

@@ -1,0 +1,178 @@
+"""
+The front: requests are checked and read in the server's loop, handed to the thread of a writer, and answered.
+
+It owns the lanes and starts the thread of each with its first request.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Thread
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from bookkeeper.contract.offsets import slot_of
+from bookkeeper.threads import start
+from writers.http.body import lines_of, read_body
+from writers.http.lane import Lane, Table, Unnamed, later
+from writers.http.requests import MOST_SEQUENCE, PRODUCER, Answer, Ask, Pending, Post, Refused, refused
+from writers.http.slot import Slot
+from writers.http.tokens import Tokens
+
+#: a request that has no answer after this gets 503
+ANSWER_SECONDS = 30.0
+_SEQUENCE = re.compile(r"[1-9][0-9]{0,17}")
+_HINTS = {404: "There is POST /v1/tables/NAME/rows and GET /v1/tables/NAME/producers/PRODUCER."}
+
+
+class Front:
+    """
+    The application. `most_body` and `memory` in bytes, of one body and of all that wait; `tokens` None: all may write.
+    To be used by the server's loop.
+    """
+
+    def __init__(self, tables: Iterable[Table], tokens: Tokens | None, most_body: int, memory: int) -> None:
+        self._tables = {table.name: table for table in tables}
+        self._tokens, self._most_body, self._memory = tokens, most_body, memory
+        self._lanes, self._threads = dict[str, Lane](), list[Thread]()
+        self._pending, self._held = set[Pending](), 0
+        routes = [
+            Route("/v1/tables/{table}/rows", self._post, methods=["POST"]),
+            Route("/v1/tables/{table}/producers/{producer}", self._ask, methods=["GET"]),
+        ]
+        self.app = Starlette(routes=routes, exception_handlers={Refused: _refused, HTTPException: _other})
+
+    @property
+    def alive(self) -> bool:
+        """Whether each thread that was started runs."""
+        return all(thread.is_alive() for thread in [*self._threads])
+
+    def cut(self) -> None:
+        """The process ends: what has no answer by now gets 503."""
+        hint = "Send it again: a request with Producer and Sequence is recognised, another may be in twice."
+        for pending in self._pending:
+            pending.cut(refused(503, "this server ends; it is not known whether the rows were taken", hint, later()))
+
+    def join(self, seconds: float) -> None:
+        """Waits for the threads, each so many seconds; they end once `over` of their tables is set."""
+        for thread in self._threads:
+            thread.join(seconds)
+
+    async def _post(self, request: Request) -> JSONResponse:
+        table = self._allowed(request)
+        producer, sequence = _named(request)
+        until_published = _waits(request.query_params)
+        with self._room() as reserve:
+            headers = request.headers
+            encoding = headers.get("content-encoding", "").strip().lower()
+            try:
+                body = await read_body(
+                    _pieces(request), headers.get("content-length"), encoding, self._most_body, reserve
+                )
+            except ClientDisconnect as exc:
+                raise Refused(refused(400, "the body is cut off")) from exc
+            lines = lines_of(body, headers.get("content-type", ""))
+            post = Post(lines, len(body), producer, sequence, until_published)
+            del body, lines
+            return await self._answered(post, self._lane(table, producer))
+
+    async def _ask(self, request: Request) -> JSONResponse:
+        table, producer = self._allowed(request), _producer(request.path_params["producer"])
+        return await self._answered(Ask(producer), self._lane(table, producer))
+
+    async def _answered(self, pending: Post | Ask, lane: Lane) -> JSONResponse:
+        late = "it is not known yet whether the rows were taken"
+        hint = "Send it again: with the same Producer and Sequence it is recognised, without them it may be in twice."
+        self._pending.add(pending)
+        try:
+            lane.queue.put(pending)
+            return _response(await pending.answer_within(ANSWER_SECONDS, refused(503, late, hint, later())))
+        finally:
+            self._pending.discard(pending)
+
+    def _allowed(self, request: Request) -> Table:
+        """The table that is named; raises Refused."""
+        name = request.path_params["table"]
+        if self._tokens is not None and not self._tokens.allow(name, request.headers.get("authorization", "")):
+            hint = "Send a token of this table: `Authorization: Bearer TOKEN`."
+            answer = refused(401, "no token of this table was given", hint)
+            raise Refused(Answer(401, answer.body, {"WWW-Authenticate": "Bearer"}))
+        if name not in self._tables:
+            raise Refused(refused(404, f"there is no table {name[:100]!r} here", "Is its name right?"))
+        return self._tables[name]
+
+    def _lane(self, table: Table, producer: str) -> Lane:
+        name = slot_of(table.source, producer, table.slots) if producer else f"{table.source}-rows"
+        key = f"{table.name}/{name}"
+        if key not in self._lanes:
+            number = int(name.rpartition("-")[2]) if producer else 0
+            self._lanes[key] = lane = Slot(table, number) if producer else Unnamed(table, name)
+            self._threads.append(start(lane, name))
+        return self._lanes[key]
+
+    @contextmanager
+    def _room(self) -> Iterator[Callable[[int], None]]:
+        """Counts the bytes of a body while its request is here; `reserve` raises Refused where they are too many."""
+        held = 0
+
+        def reserve(size: int) -> None:
+            nonlocal held
+            if self._held + size > self._memory:
+                raise Refused(refused(429, "too many rows wait here", "Send it again after Retry-After.", later()))
+            held, self._held = held + size, self._held + size
+
+        try:
+            yield reserve
+        finally:
+            self._held -= held
+
+
+def _named(request: Request) -> tuple[str, int]:
+    """Producer and sequence; of a request without them "" and 0. Raises Refused."""
+    producer, sequence = request.headers.get("producer"), request.headers.get("sequence")
+    if producer is None and sequence is None:
+        return "", 0
+    if producer is None or sequence is None:
+        raise Refused(refused(400, "the headers Producer and Sequence go together", "Send both, or none of them."))
+    if not _SEQUENCE.fullmatch(sequence):
+        hint = f"It is a number from 1 to {MOST_SEQUENCE} that rises by one with each request of the producer."
+        raise Refused(refused(400, f"Sequence {sequence[:40]!r} is no sequence", hint))
+    return _producer(producer), int(sequence)
+
+
+def _producer(name: str) -> str:
+    if not PRODUCER.fullmatch(name):
+        hint = "1 to 100 letters, digits and . _ : - are expected, first a letter or digit."
+        raise Refused(refused(400, f"Producer {name[:100]!r} is no name", hint))
+    return name
+
+
+def _waits(query: Mapping[str, str]) -> bool:
+    found = query.get("wait", "committed")
+    if found not in ("committed", "published"):
+        raise Refused(refused(400, f"wait={found[:40]}: committed or published is expected"))
+    return found == "published"
+
+
+async def _pieces(request: Request) -> AsyncIterator[bytes]:
+    async for piece in request.stream():
+        yield piece
+
+
+def _response(answer: Answer) -> JSONResponse:
+    return JSONResponse(answer.body, answer.status, answer.headers)
+
+
+def _refused(request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, Refused)
+    return _response(exc.answer)
+
+
+def _other(request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, HTTPException)
+    answer = refused(exc.status_code, exc.detail, _HINTS.get(exc.status_code, ""))
+    return JSONResponse(answer.body, answer.status, exc.headers)

@@ -1,0 +1,226 @@
+"""
+The thread of one writer: requests come by its queue, are written and published together, and are answered.
+
+No other thread touches its writer. What a crash leaves is what a crash of any writer leaves: data files that no txlog
+names, which the reaper sweeps, and txlogs, which are committed.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from queue import Empty, Queue
+from threading import Event
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from bookkeeper.contract.offsets import Offsets
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.errors import Backpressure, BookkeeperError, NotPossible, SchemaRefused
+from writers.http.requests import Answer, Ask, Post, Refused, refused
+from writers.http.rows import RowReader
+from writers.metrics import WriterMetrics
+from writers.timing import Clock
+from writers.writer import Writer
+
+log = logging.getLogger(__name__)
+
+#: requests are published together that come within this, up to so many bytes
+LINGER, BATCH_BYTES = timedelta(milliseconds=100), 2**24
+_IDLE_SECONDS, _PAUSE_SECONDS = 0.5, 0.5
+#: an unknown column may be one that the table has by now; asked for at most so often
+_CARD_EVERY = timedelta(seconds=1)
+
+
+@dataclass
+class Table:
+    """
+    A table that takes rows, as its lanes see it. Each value of `figures` is put by the thread of its writer.
+    """
+
+    name: str
+    source: str
+    open_folder: Callable[[], Folder]
+    open_writer: Callable[[Folder, str], Writer]
+    clock: Clock
+    over: Event
+    slots: int = 4
+    figures: dict[str, WriterMetrics] = field(default_factory=dict)
+
+
+def later(base: int = 1) -> int:
+    """
+    Seconds after which a client may try again; clients that were refused together do not come back together.
+    """
+    return random.randint(base, 3 * base)
+
+
+class Lane:
+    """One writer with its queue; `name` is the writer's."""
+
+    def __init__(self, table: Table, name: str) -> None:
+        self.table, self.name = table, name
+        self.queue = Queue[Post | Ask]()
+        self._reader: RowReader | None = None
+        self._card_asked: datetime | None = None
+        #: what this turn has taken from the queue and not answered
+        self._batch = list[Post]()
+
+    def __call__(self) -> None:
+        """Serves until the process ends."""
+        while not self.table.over.is_set():
+            try:
+                self._turn()
+            except Backpressure as exc:
+                hint = "Send it again after Retry-After. Is the bookkeeper running?"
+                self._trouble(exc, refused(429, "the bookkeeper is behind: too many txlogs are pending", hint, later()))
+            except BookkeeperError as exc:
+                self._trouble(exc, self._unavailable(exc))
+            except Exception as exc:
+                log.exception("request failed", extra={"action": "defect", "writer": self.name})
+                self._trouble(exc, self._unavailable(exc))
+            self._reader = None
+
+    def _turn(self) -> None:
+        raise NotImplementedError
+
+    def _unavailable(self, exc: Exception) -> Answer:
+        raise NotImplementedError
+
+    def _open(self) -> "closing[Writer]":
+        """A new run of the writer, closed and not published at its end."""
+        writer = self.table.open_writer(self.table.open_folder(), self.name)
+        if (before := self.table.figures.get(self.name)) is not None:
+            writer.figures.continues(before)
+        self.table.figures[self.name] = writer.figures
+        return closing(writer)
+
+    def _trouble(self, exc: Exception, answer: Answer) -> None:
+        """A run has ended: each request that it had is answered, and may be sent again."""
+        log.warning("writer begins anew", extra={"action": "again", "writer": self.name, "cause": str(exc)})
+        self._answer_all(answer)
+        self.table.over.wait(_PAUSE_SECONDS)
+
+    def _answer_all(self, answer: Answer) -> None:
+        for post in self._batch:
+            post.answer(answer)
+        self._batch = []
+
+    def _drain(self) -> None:
+        """Takes all that waits in the queue."""
+        while True:
+            try:
+                self._came(self.queue.get_nowait())
+            except Empty:
+                return
+
+    def _came(self, item: Post | Ask) -> None:
+        assert isinstance(item, Post)
+        self._batch.append(item)
+
+    def _gather(self, seconds: float = _IDLE_SECONDS) -> None:
+        """Takes what comes; waits so many seconds for a first request, and LINGER for more."""
+        try:
+            item = self.queue.get(timeout=seconds)
+        except Empty:
+            return
+        began, size = self.table.clock(), 0
+        while True:
+            self._came(item)
+            size += item.size if isinstance(item, Post) else 0
+            left = LINGER - (self.table.clock() - began)
+            if size >= BATCH_BYTES or not timedelta(0) < left <= LINGER:
+                return
+            try:
+                item = self.queue.get(timeout=left.total_seconds())
+            except Empty:
+                return
+
+    def _write(self, writer: Writer, posts: Sequence[Post]) -> list[Post]:
+        """
+        Writes the rows of these requests; returns those that were taken. The others are answered; behind one of a
+        producer nothing of it is taken.
+        """
+        reader = self._reader_of(writer)
+        together = reader.block([line for post in posts for line in post.lines]) if len(posts) > 1 else None
+        if together is not None:
+            try:
+                self._put(writer, together, _offsets(posts))
+                return [*posts]
+            except (SchemaRefused, NotPossible):
+                pass  # of one of them: it has taken none of the rows
+        taken, stopped = list[Post](), set[str]()
+        for post in posts:
+            if post.producer and post.producer in stopped:
+                continue
+            try:
+                self._put(writer, self._table(writer, post), _offsets([post]))
+                taken.append(post)
+            except Refused as exc:
+                post.answer(exc.answer)
+                stopped.add(post.producer)
+            except SchemaRefused as exc:
+                post.answer(refused(422, f"the rows do not fit the table: {exc}", exc.hint))
+                stopped.add(post.producer)
+            except NotPossible as exc:
+                post.answer(refused(409, str(exc), exc.hint))
+                stopped.add(post.producer)
+        return taken
+
+    def _put(self, writer: Writer, table: pa.Table, offsets: Offsets | None) -> None:
+        (writer.upsert if writer.keys else writer.write)(table, offsets=offsets)
+
+    def _table(self, writer: Writer, post: Post) -> pa.Table:
+        try:
+            return self._reader_of(writer).rows(post.lines)
+        except Refused:
+            if not self._has_changed(writer):
+                raise
+            return self._reader_of(writer).rows(post.lines)
+
+    def _has_changed(self, writer: Writer) -> bool:
+        """Whether the table has other columns by now; asked at most once a second."""
+        now, before = self.table.clock(), writer.card
+        if self._card_asked is not None and timedelta(0) <= now - self._card_asked < _CARD_EVERY:
+            return False
+        self._card_asked = now
+        writer.roll()
+        return writer.card != before
+
+    def _reader_of(self, writer: Writer) -> RowReader:
+        if self._reader is None or self._reader.card is not writer.card:
+            self._reader = RowReader(writer)
+        return self._reader
+
+
+def _offsets(posts: Sequence[Post]) -> Offsets | None:
+    return {post.producer: str(post.sequence) for post in posts if post.producer} or None
+
+
+class Unnamed(Lane):
+    """Requests without a producer: answered once their txlog is published."""
+
+    def _turn(self) -> None:
+        with self._open() as writer:
+            if writer.keys:
+                self._refuse_keyed()
+            while not self.table.over.is_set():
+                self._gather()
+                if taken := self._write(writer, self._batch):
+                    name = writer.publish()
+                    for post in taken:
+                        post.answer(Answer(200, {"rows": post.rows, "txlog": str(name)}))
+                self._batch = []
+
+    def _refuse_keyed(self) -> None:
+        """In a keyed table the order of requests decides which row stays, and only sequences say it."""
+        while not self.table.over.is_set():
+            self._gather()
+            hint = "Send the headers Producer and Sequence."
+            self._answer_all(refused(409, f"{self.table.name} is keyed: it takes rows of named producers only", hint))
+
+    def _unavailable(self, exc: Exception) -> Answer:
+        hint = "Send it again. Its rows may then be in the table twice: with Producer and Sequence they are not."
+        return refused(503, "it is not known whether the rows were published", hint, later())

@@ -1,0 +1,175 @@
+"""
+Requests of named producers: each is a channel of a slot, its sequence the channel's offset.
+
+What was taken before is known by the chain of txlogs alone: a run begins with the committed offsets and the pending
+txlogs behind them, and a request that they name is recognised, after any crash and by any instance. Where another run
+goes ahead, all requests that wait are answered 503, and the next run reads the chain anew.
+"""
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from bookkeeper.contract.offsets import Offsets, slot_name
+from bookkeeper.errors import Fenced, StorageUnavailable
+from bookkeeper.leases.beside import RenewedBeside
+from bookkeeper.leases.lease import Lease, lease_on
+from writers.http.lane import Lane, Table, later
+from writers.http.requests import Answer, Ask, Post, number_of, refused
+from writers.publish.suspects import Suspects
+from writers.writer import Writer
+
+#: a request that came before its turn waits so long for those before it, at most so many of a producer
+AHEAD, MOST_AHEAD = timedelta(seconds=5), 64
+#: between two looks at the marks while requests wait for a commit
+LOOK_SECONDS = 0.1
+
+
+class Slot(Lane):
+    """One slot; its thread holds the lease."""
+
+    def __init__(self, table: Table, number: int) -> None:
+        super().__init__(table, slot_name(table.source, number))
+        self._suspects = Suspects(table.clock)
+        #: by producer those that came before their turn, with the time; and all that are published
+        self._ahead = dict[str, list[tuple[datetime, Post]]]()
+        self._waiting, self._asks = list[Post](), list[Ask]()
+
+    def __call__(self) -> None:
+        """Serves until the process ends, and gives the lease back."""
+        self._lease = self._leased()
+        try:
+            super().__call__()
+        finally:
+            with suppress(StorageUnavailable):  # then it ends by itself
+                self._lease.release()
+
+    def _leased(self) -> Lease:
+        folder = self.table.open_folder()
+        lease: Lease = lease_on(folder.store, f"slots/{self.name}.lease", f"{socket.gethostname()} {os.getpid()}")
+        return lease if lease.lasting is None else RenewedBeside(lease, lease.lasting)
+
+    def _turn(self) -> None:
+        if not self._lease.hold(self.table.clock()):
+            self._drain()
+            self._answer_all(refused(503, f"another instance serves {self.name}", "Send it again, there.", later()))
+            self.table.over.wait(LOOK_SECONDS)
+            return
+        with self._open() as writer:
+            while not self.table.over.is_set():
+                if not self._lease.hold(self.table.clock()):
+                    raise Fenced(f"the lease of {self.name} is another instance's")
+                self._step(writer)
+
+    def _step(self, writer: Writer) -> None:
+        if self._waiting or self._ahead:
+            self._gather(LOOK_SECONDS)
+        else:
+            self._gather()
+        ready, behind = self._ready(writer.offsets), list[Post]()
+        for group in self._groups(writer, ready):
+            posts = [post for producer in group for post in ready[producer]]
+            taken = self._write(writer, posts)
+            if taken:
+                writer.publish()
+            self._waiting += taken
+            behind += [post for post in posts if post not in taken and not post.answered]
+        self._batch = behind  # a request of the same producer before them was refused
+        self._settle(writer)
+
+    def _came(self, item: Post | Ask) -> None:
+        if isinstance(item, Ask):
+            self._asks.append(item)
+        else:
+            self._batch.append(item)
+
+    def _ready(self, reached: Offsets) -> dict[str, list[Post]]:
+        """By producer the requests that are next in its chain; all others wait, or are answered."""
+        now, by_producer = self.table.clock(), dict[str, list[tuple[datetime, Post]]]()
+        came = [item for items in self._ahead.values() for item in items] + [(now, post) for post in self._batch]
+        for since, post in came:
+            if not post.answered:
+                by_producer.setdefault(post.producer, []).append((since, post))
+        self._ahead, self._batch = {}, []
+        ready = {name: self._in_order(name, reached.get(name), items, now) for name, items in by_producer.items()}
+        self._batch = [post for posts in ready.values() for post in posts]
+        return {name: posts for name, posts in ready.items() if posts}
+
+    def _in_order(
+        self, producer: str, offset: str | None, items: list[tuple[datetime, Post]], now: datetime
+    ) -> list[Post]:
+        reached, found = number_of(offset), list[Post]()
+        for since, post in sorted(items, key=lambda item: item[1].sequence):
+            if reached is None:
+                hint = f"Another program has written it: use another producer, or `bookkeeper forget {self.name}`."
+                post.answer(refused(409, f"the offset of {producer} is no sequence", hint))
+            elif post.sequence <= reached:
+                post.is_duplicate = True
+                self._waiting.append(post)
+            elif post.sequence == reached + 1:
+                reached = post.sequence
+                found.append(post)
+            elif now - since < AHEAD and len(self._ahead.get(producer, ())) < MOST_AHEAD:
+                self._ahead.setdefault(producer, []).append((since, post))
+            else:
+                hint = f"Sequences rise by one: go on from {reached + 1}."
+                error = f"sequence {post.sequence} of {producer} comes behind a gap"
+                post.answer(refused(409, error, hint, next=reached + 1))
+        return found
+
+    def _groups(self, writer: Writer, ready: Mapping[str, list[Post]]) -> list[list[str]]:
+        """Producers, each group for a txlog of its own; the requests of those that rest are answered."""
+        if not ready:
+            return []
+        suspected = any(self._suspects.is_suspect(name) for name in ready)
+        groups = self._suspects.groups(sorted(ready), writer.committed_offsets() if suspected else {})
+        for name in ready.keys() - {name for group in groups for name in group}:
+            hint = "`bookkeeper rejected` says why. It is tried again now and then."
+            for post in ready[name]:
+                post.answer(refused(503, f"a txlog with rows of {name} was rejected", hint, later(30)))
+        return groups
+
+    def _settle(self, writer: Writer) -> None:
+        """Answers what is in the table, or published for those that wait for no more; raises Fenced."""
+        self._waiting = [post for post in self._waiting if not post.answered]
+        if not (self._waiting or self._asks):
+            return
+        committed, published = writer.committed_offsets(), writer.offsets
+        for ask in self._asks:
+            ask.answer(Answer(200, _state(ask.producer, published, committed)))
+        self._asks = []
+        left = list[Post]()
+        for post in self._waiting:
+            is_in = (number_of(committed.get(post.producer)) or 0) >= post.sequence
+            if is_in or post.until_published:
+                more = {"sequence": post.sequence, **({"duplicate": True} if post.is_duplicate else {})}
+                post.answer(Answer(200 if is_in else 202, {**_state(post.producer, published, committed), **more}))
+            else:
+                left.append(post)
+        self._waiting = left
+        if left:
+            writer.look()
+
+    def _answer_all(self, answer: Answer) -> None:
+        for post in (*self._waiting, *(post for items in self._ahead.values() for _, post in items)):
+            post.answer(answer)
+        for ask in self._asks:
+            ask.answer(answer)
+        self._waiting, self._ahead, self._asks = [], {}, []
+        super()._answer_all(answer)
+
+    def _unavailable(self, exc: Exception) -> Answer:
+        if isinstance(exc, Fenced):
+            self._suspects.fenced(exc)
+        hint = "Send it again with the same Sequence: what was taken is recognised."
+        return refused(503, "it is not known yet whether the rows were taken", hint, later())
+
+
+def _state(producer: str, published: Offsets, committed: Offsets) -> dict[str, object]:
+    return {
+        "producer": producer,
+        "published": number_of(published.get(producer)) or 0,
+        "committed": number_of(committed.get(producer)) or 0,
+    }

@@ -1,0 +1,80 @@
+"""
+Tokens: which tables a client may send rows to, from a file that is read again when it has changed.
+"""
+
+import hmac
+import logging
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+
+from bookkeeper.errors import ConfigInvalid
+from writers.timing import Clock
+
+log = logging.getLogger(__name__)
+
+#: in the place of a table: all of them
+ANY = "*"
+_SHORTEST, _MOST_BYTES, _EVERY = 16, 2**20, timedelta(seconds=1)
+
+
+class Tokens:
+    """
+    The tokens in a file, one `TABLE TOKEN` a line; raises ConfigInvalid. A later file that is none is logged, and what
+    was read before stays. To be used by one thread.
+    """
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path, self._clock, self._looked = path, clock, clock()
+        self._stamp, self._known = self._read()
+
+    def allow(self, table: str, given: str) -> bool:
+        """Whether this value of the header Authorization is a token of the table; takes as long for any value."""
+        self._look()
+        kind, _, token = given.partition(" ")
+        digest, found = _digest(token.strip()), False
+        for known in (*self._known.get(table, ()), *self._known.get(ANY, ())):
+            found |= hmac.compare_digest(digest, known)
+        return found and kind.lower() == "bearer"
+
+    def _look(self) -> None:
+        now: datetime = self._clock()
+        if timedelta(0) <= now - self._looked < _EVERY:
+            return
+        self._looked = now
+        try:
+            if _stamp(self._path.stat()) != self._stamp:
+                self._stamp, self._known = self._read()
+        except (ConfigInvalid, OSError) as exc:
+            log.error("tokens not read again", extra={"action": "tokens", "cause": str(exc)})
+
+    def _read(self) -> tuple[tuple[int, ...], Mapping[str, list[bytes]]]:
+        try:
+            with self._path.open("rb") as file:
+                stamp, text = _stamp(os.fstat(file.fileno())), file.read(_MOST_BYTES + 1).decode()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise ConfigInvalid(f"the tokens in {self._path} cannot be read: {type(exc).__name__}") from exc
+        if len(text) > _MOST_BYTES:
+            raise ConfigInvalid(f"{self._path} is larger than {_MOST_BYTES} bytes")
+        known = dict[str, list[bytes]]()
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            if len(words) != 2 or len(words[1]) < _SHORTEST:
+                hint = (
+                    f"Each line is TABLE TOKEN, with TABLE {ANY} for all; a token has at least {_SHORTEST} characters."
+                )
+                raise ConfigInvalid(f"line {number} of {self._path} is no token", hint=hint)
+            known.setdefault(words[0], []).append(_digest(words[1]))
+        return stamp, known
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode()).digest()
+
+
+def _stamp(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_ino, found.st_mtime_ns, found.st_size
