@@ -35,7 +35,7 @@ SKIPPED = {
 }
 #: what a reader runs that is not ours
 FOREIGN = {
-    "cat", "chmod", "chown", "cp", "curl", "echo", "docker", "eval", "find", "groupadd", "install", "java",
+    "cat", "chmod", "chown", "cp", "curl", "docker", "eval", "find", "groupadd", "install", "java",
     "journalctl", "kill", "kubectl", "mkdir", "pg_dump", "pip", "python", "python3", "sed", "spark-submit",
     "sqlite3", "systemctl", "useradd", "which", ".", "/opt/bookkeeper/bin/pip",
 }  # fmt: skip
