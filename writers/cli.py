@@ -368,7 +368,7 @@ def kafka_replay(file: str, name: str, quiet: bool, **more: Any) -> None:
 @click.option("--http", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Take rows there.")
 @click.option(
     "--tokens",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="File of `TABLE TOKEN` lines, * for all tables; read again when it changes.",
 )
 @click.option("--no-tokens", is_flag=True, help="Everyone who reaches it may write.")

@@ -28,9 +28,8 @@ def options_of(line: str) -> click.Context:
 
 
 def test_its_commands_take_rows(tmp_path: Path) -> None:
-    tokens, serve = SERVE.splitlines()
-    subprocess.run(tokens, shell=True, cwd=tmp_path, check=True)
-    given = options_of(serve.replace("tokens.txt", str(tmp_path / "tokens.txt"))).params
+    (tmp_path / "tokens.txt").write_text("events 0123456789abcdef")
+    given = options_of(SERVE.strip().replace("tokens.txt", str(tmp_path / "tokens.txt"))).params
     lake = Queue(tmp_path)
     served = Door(lake, slots=given["slots"], tokens=given["tokens"])
     try:
