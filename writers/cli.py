@@ -251,7 +251,7 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
     type=click.IntRange(0),
     help="Pass over so many bad messages; default: none, or all where they become dead letters.",
 )
-@click.option("--memory", type=SIZE, default="64MiB", show_default=True, help="For messages that are read ahead.")
+@click.option("--memory", type=SIZE, default="48MiB", show_default=True, help="For messages that are read ahead.")
 @click.option("--until-end", is_flag=True, help="End once all partitions were read to their ends.")
 def kafka(name: str, quiet: bool, **more: Any) -> None:
     """
@@ -395,7 +395,7 @@ def serve(config: str | None, tables: tuple[str, ...], folders: tuple[str, ...],
 
     \b
     Examples:
-      writer serve --name door --table events --tokens tokens.txt --http 0.0.0.0:8080
+      writer serve --name door --table events --tokens=tokens.txt --http 0.0.0.0:8080
       writer serve --name door --folder /lake/events/_bookkeeper --no-tokens
     """
     from bookkeeper.stores.open import stores_with

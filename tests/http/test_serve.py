@@ -2,7 +2,6 @@
 
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 from tests.http.served import Client, door, ndjson, numbers, queue, until
+from tests.support.crew import Crew
 from tests.support.threads import again_and_again
 from tests.support.writer_queue import Queue
 from writers.cli import main
 from writers.http import tokens
 
+DOOR = "door"
 ONE, TWO = "1" * 16, "2" * 16
 
 
@@ -33,19 +34,14 @@ def free_port() -> int:
 
 
 @contextmanager
-def process(lake: Queue, *options: str) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
+def process(lake: Queue, *options: str) -> Iterator[tuple[Client, Crew]]:
     port = free_port()
     words = ["serve", "--name", "door", "--folder", lake.made.folder, "--http", f"127.0.0.1:{port}", "--slots", "1"]
-    given = options or ("--no-tokens",)
-    running = subprocess.Popen([sys.executable, "-m", "writers", *words, *given], stderr=subprocess.PIPE)
-    try:
-        assert running.stderr is not None and b"rows are taken at" in running.stderr.readline()
-        yield Client(port), running
-    finally:
-        running.kill()
-        running.wait()
-        assert running.stderr is not None
-        running.stderr.close()
+    with Crew({DOOR: [sys.executable, "-m", "writers", *words, *(options or ("--no-tokens",))]}, lake.root) as crew:
+        crew.log(DOOR).unlink(missing_ok=True)  # of the process before
+        crew.start(DOOR)
+        crew.until(lambda: "rows are taken at" in crew.log(DOOR).read_text("utf-8"))
+        yield Client(port), crew
 
 
 def sent(client: Client, *given: object) -> int:
@@ -63,12 +59,11 @@ def is_closed(port: int) -> bool:
 
 def test_each_request_counts_once_though_the_process_is_killed_between_publish_and_answer(lake: Queue) -> None:
     for turn in range(1, 4):
-        with process(lake) as (client, running), ThreadPoolExecutor(2) as pool:
+        with process(lake) as (client, crew), ThreadPoolExecutor(2) as pool:
             replies = [pool.submit(sent, client, ndjson(turn), name, turn) for name in ("p", "q")]
             until(lake.pending)
-            running.send_signal(signal.SIGKILL)
+            crew.kill(DOOR)
             assert {reply.result() for reply in replies} == {0}
-            running.wait()
         if turn == 2:
             lake.tick()
         with process(lake) as (client, _), again_and_again(lake.tick, 0.05):
@@ -80,27 +75,27 @@ def test_each_request_counts_once_though_the_process_is_killed_between_publish_a
 
 
 def test_sigterm_answers_what_it_has_and_ends(lake: Queue) -> None:
-    with process(lake) as (client, running), ThreadPoolExecutor(2) as pool:
+    with process(lake) as (client, crew), ThreadPoolExecutor(2) as pool:
         waits = pool.submit(client.rows, ndjson(1), "p", 1)
         until(lake.pending)
-        running.send_signal(signal.SIGTERM)
+        crew.signal(DOOR, signal.SIGTERM)
         until(lambda: is_closed(client.port))
         assert not waits.done()
 
         lake.tick()
 
         assert waits.result().status == 200
-        assert running.wait(20) == 0
+        assert crew.wait(DOOR, 20) == 0
     assert numbers(lake) == [1]
 
 
 def test_it_ends_within_its_grace_and_answers_503(lake: Queue) -> None:
-    with process(lake, "--no-tokens", "--grace", "2s") as (client, running), ThreadPoolExecutor(1) as pool:
+    with process(lake, "--no-tokens", "--grace", "2s") as (client, crew), ThreadPoolExecutor(1) as pool:
         waits = pool.submit(client.rows, ndjson(1), "p", 1)
         until(lake.pending)
-        running.send_signal(signal.SIGTERM)
+        crew.signal(DOOR, signal.SIGTERM)
         assert waits.result().status == 503
-        assert running.wait(5) == 0
+        assert crew.wait(DOOR, 5) == 0
 
 
 def test_probe_and_metrics(lake: Queue) -> None:
@@ -109,7 +104,7 @@ def test_probe_and_metrics(lake: Queue) -> None:
         assert client.rows(ndjson(1, 2)).status == 200
         assert urlopen(f"http://127.0.0.1:{small}/healthz").read() == b"ok\n"
         found = urlopen(f"http://127.0.0.1:{small}/metrics").read().decode()
-        assert 'writer_rows_published_total{writer="door-rows"} 2.0' in found
+        assert 'writer_rows_published_total{table="demo.events",writer="door-rows"} 2.0' in found
 
 
 def test_tokens_are_of_a_table_and_read_again(lake: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ class Memory:
     assignment of one key, by one thread a key.
     """
 
-    limit: int = 2**26
+    limit: int = 48 * 2**20
     #: by folder and slot: bytes of rows that wait to be published
     waiting: dict[tuple[str, str], int] = field(default_factory=dict)
     #: by folder: slots that have partitions
