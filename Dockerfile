@@ -14,7 +14,7 @@ COPY bookkeeper bookkeeper
 COPY writers writers
 COPY reaper reaper
 COPY spark_jobs spark_jobs
-RUN pip --python /opt/venv/bin/python install --constraint constraints.txt '.[daemon,reaper,kafka,azure,s3,postgres]'
+RUN pip --python /opt/venv/bin/python install --constraint constraints.txt '.[daemon,reaper,http,kafka,azure,s3,postgres]'
 
 FROM build AS build-spark
 RUN pip --python /opt/venv/bin/python install --constraint constraints.txt '.[daemon,spark,azure,s3,postgres]'

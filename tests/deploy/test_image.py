@@ -85,11 +85,11 @@ def test_every_command_is_there(engine: Engine, command: str) -> None:
     assert "Usage" in engine.run(TAG, command, "--help")
 
 
-def test_topics_of_kafka_can_be_copied(engine: Engine) -> None:
-    """There is no network: the client is there, with what it is linked to."""
-    said = engine.run(TAG, "python", "-c", "import writers.kafka.command as it; print(it.run_kafka.__name__)")
+@pytest.mark.parametrize("guest, name", [("kafka", "run_kafka"), ("http", "run_serve")])
+def test_guests_of_writers_are_there_with_what_they_import(engine: Engine, guest: str, name: str) -> None:
+    said = engine.run(TAG, "python", "-c", f"import writers.{guest}.command as it; print(it.{name}.__name__)")
 
-    assert said.strip() == "run_kafka"
+    assert said.strip() == name
 
 
 def test_a_writer_and_a_bookkeeper_from_the_image_on_a_read_only_disk(
