@@ -220,6 +220,8 @@ class Cluster:
             "queued.min.messages": max(1000, memory // 500),
             "fetch.max.bytes": max(2**20, min(50 * 2**20, memory)),
             "fetch.wait.max.ms": 250,
+            # How long a partition is left alone once so much is ahead; by default a second.
+            "fetch.queue.backoff.ms": 50,
         }
         return SlotConsumer(_made(Consumer, settings))
 
