@@ -28,7 +28,7 @@ _WORKER = {
     "plugin.discovery": "service_load",
     # Of each poll; by default 500.
     "consumer.max.poll.records": "10000",
-    # The sink hears of a commit when a poll returns: without new messages that is this long; by default a minute.
+    # With the default, a minute, the first commit came after one to two minutes where few messages came.
     "offset.flush.interval.ms": "500",
     # How long the group waits for a worker that was killed; with Kafka's 45 s the next one idles longer.
     "consumer.session.timeout.ms": "10000",
