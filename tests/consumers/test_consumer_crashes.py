@@ -27,9 +27,13 @@ class Stage:
         self.lake = Lake(root / "lake")
         self.root, self.kind, self.count = root, kind, 0
         self.faults = Faults()
-        monkeypatch.setattr(source, "open_store", lambda url, _: FaultyStore(self.lake.store(url), self.faults, "f"))
+        monkeypatch.setattr(source, "stores_of", lambda *_: self.faulty)
         self.commits()
         self.saved = self.lake.saved()
+
+    def faulty(self, url: str) -> FaultyStore:
+        """The folder of consumers."""
+        return FaultyStore(self.lake.store(url), self.faults, "f")
 
     def commits(self) -> None:
         """Three commits, of 3, 1 and 2 rows."""

@@ -138,7 +138,7 @@ def test_a_copy_of_kafka_takes_its_leases_by_what_the_page_adds_for_them(
     server: Server, clients: dict[str, Any]
 ) -> None:
     store = stores_with({**server.properties, **keys("writer")})("s3://lake-queue/events")
-    found = re.search(r"`writer kafka` also needs `(s3:\w+)` and `(s3:\w+)` on `(\S+)`", SECTION)
+    found = re.search(r"`writer serve` also need `(s3:\w+)` and `(s3:\w+)` on `(\S+)`", SECTION)
     assert found is not None
     more = {"Effect": "Allow", "Action": list(found.groups()[:2]), "Resource": [f"arn:aws:s3:::{found[3]}"]}
     policy, root = bucket_policy("lake-queue"), client(server)

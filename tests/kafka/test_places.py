@@ -106,7 +106,6 @@ def test_to_go_on_is_said_of_a_topic_or_of_a_partition() -> None:
 )
 def test_options_that_say_nothing_are_refused(given: dict[str, object]) -> None:
     usual = {
-        "topics": ["t"],
         "kind": "json",
         "registry": None,
         "schema": None,
@@ -121,10 +120,10 @@ def test_options_that_say_nothing_are_refused(given: dict[str, object]) -> None:
         "until_end": False,
         "memory": 2**20,
     }
-    assert wanted_of("copy", usual, {}).share == (1, 1)
+    assert wanted_of("copy", ["orders"], usual, {}).share == (1, 1)
 
     with pytest.raises(ConfigInvalid):
-        wanted_of("copy", {**usual, **given}, {})
+        wanted_of("copy", ["orders"], {**usual, **given}, {})
 
 
 def test_settings_of_the_client_are_read_from_a_file_and_never_said(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_extras_it_installs_are_there():
 
     assert len(asked) == 2
     assert {extra for text in asked for extra in text.split(",")} <= set(requirements())
-    assert {"daemon", "reaper", "kafka", "azure", "s3", "postgres"} == set(asked[0].split(","))
+    assert {"daemon", "reaper", "http", "kafka", "azure", "s3", "postgres"} == set(asked[0].split(","))
 
 
 @pytest.mark.parametrize("name", COPIED)

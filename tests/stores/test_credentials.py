@@ -126,7 +126,7 @@ def test_an_account_without_a_name_is_refused_without_what_was_given() -> None:
 
 @pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL))
 def test_an_example_in_the_documentation_is_taken(block: str) -> None:
-    assert parse(block, {"AZURE_STORAGE_KEY": "x", "AZURE_SAS": "x"}).storage
+    assert parse(block, dict.fromkeys(re.findall(r"\$\{(\w+)\}", block), "x")).storage
 
 
 def test_a_bucket_with_a_credential_of_its_own_gets_nothing_of_the_common_one() -> None:
