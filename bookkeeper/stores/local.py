@@ -279,11 +279,12 @@ class LocalStore:
     def _writing(self, key: str) -> Iterator[tuple[int, str]]:
         """The folder of a key, which is made where it is missing, and the name in it."""
         folder, _, name = checked_key(key).rpartition("/")
-        if self._rooted:
+        rooted = self._rooted  # once: another thread that makes the root meanwhile is no sign that it vanished
+        if rooted:
             self._check_root()
         with translated(f"{self.root}/{key}"):
             try:
-                handle = self._make_folder(*self._way(folder))
+                handle = self._make_folder(*self._way(folder), rooted)
                 self._rooted = True
                 try:
                     yield handle, name
@@ -295,21 +296,21 @@ class LocalStore:
                 gone = f"{self.root}/{key}: its directory vanished"
                 raise StorageUnavailable(gone, hint=self._hint) from exc
 
-    def _make_folder(self, base: str, path: str) -> int:
+    def _make_folder(self, base: str, path: str, rooted: bool) -> int:
         try:
             return self._opened(base, path, LISTED, 0)
         except FileNotFoundError:
-            if self._rooted and f"{self.root}/".startswith(f"{base}/{path}".rstrip("/") + "/"):
+            if rooted and f"{self.root}/".startswith(f"{base}/{path}".rstrip("/") + "/"):
                 raise  # the root has vanished right here; it is not created, nor are the folders above it
         if path:
             above, _, name = path.rpartition("/")
-            handle = self._make_folder(base, above)
+            handle = self._make_folder(base, above, rooted)
             try:
                 disk.make_folder(handle, name)
             finally:
                 os.close(handle)
         else:
-            disk.make_directory(base, below=self.root if self._rooted else "")
+            disk.make_directory(base, below=self.root if rooted else "")
         return self._opened(base, path, LISTED, 0)
 
     def _refused(self, path: str, link: str) -> NotAFile | StorageUnavailable:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import AlreadyExists, Missing, StorageUnavailable
+from bookkeeper.stores.beneath import best
 from bookkeeper.stores.local import LocalStore
 from bookkeeper.stores.store import translated
 from tests.support import racers
@@ -207,6 +208,25 @@ def test_a_root_that_vanished_is_not_made_again_by_a_write(root: Path, store: Lo
 def test_a_root_that_was_never_there_is_made_by_the_first_write(tmp_path: Path) -> None:
     LocalStore(str(tmp_path / "new" / "lake")).create("card.json", b"{}")
     assert (tmp_path / "new" / "lake" / "card.json").read_bytes() == b"{}"
+
+
+@pytest.mark.parametrize(("folder", "step"), [("", 1), ("a/b/", 1), ("a/b/", 2), ("a/b/", 3)])
+def test_a_root_that_another_thread_makes_meanwhile_has_not_vanished(tmp_path: Path, folder: str, step: int) -> None:
+    missing = list[str]()
+
+    def opened(root: str, path: str, flags: int, mode: int = 0o666) -> int:
+        try:
+            return best()(root, path, flags, mode)
+        except FileNotFoundError:
+            missing.append(path)
+            if len(missing) == step:
+                store.create(f"{folder}second", b"2")  # right after this thread found that it is missing
+            raise
+
+    store = LocalStore(str(tmp_path / "new" / "lake"), opened)
+    store.create(f"{folder}first", b"1")
+    assert step <= len(missing)
+    assert names(tmp_path / "new" / "lake") == sorted(f"{folder}{name}" for name in ("first", "second"))
 
 
 def test_a_root_that_is_a_file_is_trouble(tmp_path: Path) -> None:
