@@ -6,6 +6,7 @@ Puts results into docs/figures/performance.md, between its markers; draws the cu
 
 import argparse
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,13 @@ def _row(cells: Iterable[str]) -> str:
 def renewed(text: str, found: Mapping[str, str]) -> str:
     """
     `text` with the sections that were measured; the others stay as they are.
+
+    So do the facts of the machine, unless every benchmark of the page was measured on it.
     """
+    partly = not set(re.findall(BEGIN.format(name="(.*)").strip(), text)) <= found.keys()
     for name, section in found.items():
+        if name == "machine" and partly:
+            continue
         begin = BEGIN.format(name=name)
         before, there, rest = text.partition(begin)
         if there:
