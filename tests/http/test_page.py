@@ -20,6 +20,7 @@ SERVE, CURL = (
     next(block.text for block in blocks(PAGE) if block.kind == "sh" and text in block.text)
     for text in ("writer serve", "curl")
 )
+CLIENT = next(block.text for block in blocks(PAGE) if block.kind == "python" and "writers.http" in block.text)
 COMMAND = dict(commands())[HTTP[0]]
 
 
@@ -38,9 +39,11 @@ def test_its_commands_take_rows(tmp_path: Path) -> None:
                 here = line.replace(given["http"], f"127.0.0.1:{served.port}")
                 found = subprocess.run(here, shell=True, check=True, capture_output=True, timeout=40).stdout
                 assert json.loads(found)["committed"] == committed
+            at, directory = f"127.0.0.1:{served.port}", str(tmp_path / "till-8-spool")
+            exec(CLIENT.replace("127.0.0.1:8080", at).replace("till-8-spool", directory), {})
     finally:
         served.end()
-    assert lake.keys() == ["a"]
+    assert lake.keys() == ["a", "b"]
 
 
 def test_the_examples_are_commands(tmp_path: Path) -> None:
