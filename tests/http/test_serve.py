@@ -105,6 +105,10 @@ def test_probe_and_metrics(lake: Queue) -> None:
         assert urlopen(f"http://127.0.0.1:{small}/healthz").read() == b"ok\n"
         found = urlopen(f"http://127.0.0.1:{small}/metrics").read().decode()
         assert 'writer_rows_published_total{table="demo.events",writer="door-rows"} 2.0' in found
+        assert 'writer_http_requests_total{status="200",table="events"} 1.0' in found
+        assert client.send("POST", "/v1/tables/none/rows", b"").status == 404
+        found = urlopen(f"http://127.0.0.1:{small}/metrics").read().decode()
+        assert 'writer_http_requests_total{status="404",table=""} 1.0' in found
 
 
 def test_tokens_are_of_a_table_and_read_again(lake: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

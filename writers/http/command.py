@@ -8,8 +8,10 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from typing import Any
 
 import uvicorn
@@ -26,6 +28,8 @@ from bookkeeper.errors import ConfigInvalid, Missing, NotPossible
 from bookkeeper.stores.store import Store
 from writers.http.front import Front
 from writers.http.lane import Table
+from writers.http.metrics import FAMILIES as REQUESTS
+from writers.http.metrics import App, Counted
 from writers.http.tokens import Tokens
 from writers.metrics import FAMILIES
 from writers.timing import Clock
@@ -95,12 +99,15 @@ def listening(listen: str) -> socket.socket:
         raise NotPossible(f"cannot listen on {listen}: {exc.strerror or exc}", hint=hint) from exc
 
 
-def serve(front: Front, at: socket.socket, stop: StopSignal, over: Event, grace: timedelta) -> None:
+def serve(
+    front: Front, at: socket.socket, stop: StopSignal, over: Event, grace: timedelta, app: App | None = None
+) -> None:
     """
-    Serves until a stop is requested and each request has an answer, at the latest until the end of the grace.
+    Serves the front, or `app` in its place, until a stop is requested and each request has an answer, at the latest
+    until the end of the grace.
     """
     config = uvicorn.Config(
-        front.app,
+        front.app if app is None else app,
         http="h11",
         ws="none",
         loop="asyncio",
@@ -153,27 +160,29 @@ def run_serve(
     tables = tables_of(folders, stores, name, options["slots"], clock, over)
     known = None if tokens is None else Tokens(tokens, clock)
     front = Front(tables, known, options["max_body"], options["memory"])
-    small = _small_server(front, tables, options) if options["listen"] else None
+    app = Counted(front.app, [table.name for table in tables], monotonic)
+    small = _small_server(front, tables, app, options) if options["listen"] else None
     with listening(options["http"]) as at:
         host, port = at.getsockname()[:2]
         say(f"rows are taken at http://{f'[{host}]' if ':' in host else host}:{port}/v1/tables/NAME/rows")
         try:
-            serve(front, at, stop, over, options["grace"])
+            serve(front, at, stop, over, options["grace"], app)
         finally:
             if small is not None:
                 small.close()
 
 
-def _small_server(front: Front, tables: list[Table], options: Mapping[str, Any]) -> WebServer:
+def _small_server(front: Front, tables: list[Table], app: Counted, options: Mapping[str, Any]) -> WebServer:
     routes = {
-        "/metrics": lambda query: Response(metrics(tables).encode(), CONTENT_TYPE),
+        "/metrics": lambda query: Response(metrics(tables, app).encode(), CONTENT_TYPE),
         "/healthz": lambda query: Response(b"ok\n") if front.alive else Response(b"a thread has ended\n", status=503),
     }
     return WebServer(options["listen"], routes, allowed_hosts=options["allowed_hosts"]).open()
 
 
-def metrics(tables: list[Table]) -> str:
+def metrics(tables: list[Table], app: Counted) -> str:
     """
-    The metrics of all writers of this process, in Prometheus' text format.
+    The metrics of all writers of this process and of its requests, in Prometheus' text format.
     """
-    return text(exposed(FAMILIES, [item for table in tables for item in [*table.figures.values()]]))
+    writers = exposed(FAMILIES, [item for table in tables for item in [*table.figures.values()]])
+    return text(chain(writers, exposed(REQUESTS, app.figures.values())))

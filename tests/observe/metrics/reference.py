@@ -9,6 +9,7 @@ from typing import Any
 from bookkeeper.console.families import HISTOGRAM, Family
 from bookkeeper.observe.metrics.prometheus import FAMILIES as BOOKKEEPER
 from reaper.metrics import FAMILIES as REAPER
+from writers.http.metrics import FAMILIES as HTTP
 from writers.metrics import FAMILIES as WRITER
 
 DOC = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -31,9 +32,10 @@ PARTS: tuple[tuple[str, str, tuple[Family[Any], ...]], ...] = (
     ),
     (
         "Writers",
-        "`writer generate`, `lines` and `kafka` with `--listen` or `--metrics`; in the library `Writer.figures`.",
+        "Commands of `writer` with `--listen` or `--metrics`; in the library `Writer.figures`.",
         WRITER,
     ),
+    ("Rows over HTTP", "`writer serve` with `--listen`, beside those of its writers.", HTTP),
 )
 FAMILIES = {family.name: family for _, _, families in PARTS for family in families}
 

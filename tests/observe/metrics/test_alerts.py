@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.console.exposition import text
+from bookkeeper.console.families import exposed
 from tests.observe.metrics.scenes import SCENES, Scene, Stage, reaped
 from tests.observe.metrics.timeline import ALERTS, Firing, Timeline, names_in, tool, wrong
 from tests.support.watched import Samples, Watched, quick_samples
+from writers.http.metrics import FAMILIES as HTTP
+from writers.http.metrics import RequestFigures
 from writers.metrics import WriterMetrics as WriterFigures
 
 CAUSE, CURE, END = 5, 36, 52
@@ -53,6 +57,7 @@ class Play:
 
         self.reaper, self.writer = Metrics(), WriterFigures("w1", "shop.orders")
         self.kafka = WriterFigures("orders-00", "shop.orders", kafka=True)
+        self.http = RequestFigures("orders")
         self.watched.inspector.usage = lambda path: (100, 95, 5) if self._broken("disk-full") in path else (100, 10, 90)
         for scene in SCENES:
             self.watched.add(self.root, scene.table, reload=scene.reload, **scene.settings)
@@ -104,8 +109,16 @@ class Play:
         down = CAUSE <= minute < CURE
         (self.writer.waits if down else self.writer.goes_on)()
         self._copy(minute - CAUSE + 1 if down else 0)
-        texts = (self.watched.ask("/metrics")[1], self.reaper.text(), self.writer.text(), self.kafka.text())
+        self._ask_over_http(down)
+        served = text(exposed(HTTP, [self.http]))
+        texts = (self.watched.ask("/metrics")[1], self.reaper.text(), self.writer.text(), self.kafka.text(), served)
         return quick_samples("".join(texts)) | {UP: float(not down)}
+
+    def _ask_over_http(self, bad: bool) -> None:
+        """A hundred requests a minute, of which in bad ones some are not taken and some are refused."""
+        for status, count in {200: 100, 503: 20, 400: 5}.items():
+            for _ in range(count if bad or status == 200 else 0):
+                self.http.count(status, 0.25)
 
     def _copy(self, bad_minutes: int) -> None:
         """Two partitions of a topic: in bad minutes one stopped, and the other one falls behind."""
@@ -151,6 +164,8 @@ WHOLE = [
     fires("KafkaBehind", topic="orders"),
     fires("KafkaLagGrows", topic="orders"),
     fires("KafkaBadMessages", writer="orders-00"),
+    fires("HttpUnavailable", table="orders"),
+    fires("HttpRefused", table="orders", status="400"),
 ]
 ALL, GONE = 'ALERTS{alertstate="firing"}', 'ALERTS{alertname="BookkeeperTxlogGone",alertstate="firing"}'
 EXPECTED = {
@@ -208,15 +223,14 @@ def test_a_bookkeeper_that_is_gone_is_down_whatever_prometheus_calls_it(
 
 
 def copying(instance: str = "a:9466", up: float | None = 1) -> Samples:
-    """A scrape of `writer kafka`, as `built` is one of a bookkeeper."""
+    """A scrape of `writer kafka` and `writer serve` in one, as `built` is one of a bookkeeper."""
     where = frozenset({("job", "copy"), ("instance", instance)})
     told = where | {("writer", "orders-00")}
-    return ({} if up is None else {("up", where): up}) | (
-        {("writer_kafka_bad_messages_total", told): 0.0} if up else {}
-    )
+    families = ("writer_kafka_bad_messages_total", "writer_http_requests_total")
+    return ({} if up is None else {("up", where): up}) | ({(name, told): 0.0 for name in families} if up else {})
 
 
-COPY_DOWN = 'ALERTS{alertname="KafkaWriterDown",alertstate="firing"}'
+DOWN_ALERTS = ("KafkaWriterDown", "HttpWriterDown")
 
 
 @pytest.mark.parametrize(
@@ -238,8 +252,11 @@ def test_a_copy_that_is_gone_is_down(
     before: Samples, after: Samples, labels: dict[str, str] | None, tmp_path: Path
 ) -> None:
     timeline = Timeline(0, [before] * 10 + [after] * 20)
-    down = [] if labels is None else [fires("KafkaWriterDown", **labels)]
-    assert wrong(timeline, RULES, {(COPY_DOWN, 9): [], (COPY_DOWN, 25): down}, tmp_path) == ""
+    expected = dict[tuple[str, int], list[Firing]]()
+    for name in DOWN_ALERTS:
+        alert = f'ALERTS{{alertname="{name}",alertstate="firing"}}'
+        expected |= {(alert, 9): [], (alert, 25): [] if labels is None else [fires(name, **labels)]}
+    assert wrong(timeline, RULES, expected, tmp_path) == ""
 
 
 def steady(lag: float) -> Samples:
@@ -295,7 +312,7 @@ def test_the_page_says_the_same_and_what_to_do(timeline: Timeline, play: Play) -
 
 def test_every_alert_has_a_scene() -> None:
     acted = {name for scene in SCENES for name, _ in scene.alerts} | {dict(one)["alertname"] for one in WHOLE}
-    assert acted | {"KafkaWriterDown"} == set(re.findall(r"alert: (\w+)", RULES))
+    assert acted | {*DOWN_ALERTS} == set(re.findall(r"alert: (\w+)", RULES))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bookkeeper.console.exposition import text as told_by
 from bookkeeper.console.families import COUNTER, GAUGE, Family, exposed
 from bookkeeper.history.registry import Registry, spark
 from reaper.compactor.compactor import Compacted
@@ -20,6 +21,8 @@ from tests.support.folds import damaged
 from tests.support.keyed import KEYED, Upserts
 from tests.support.lake import Writes
 from tests.support.watched import Watched, samples
+from writers.http.metrics import FAMILIES as HTTP
+from writers.http.metrics import RequestFigures
 from writers.metrics import WriterMetrics
 
 #: what alert rules of 0.1.0 ask for: they are copied into other repositories
@@ -36,8 +39,8 @@ OF_0_1_0 = (
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
-    """What bookkeeper, reaper and a writer serve once everything has happened that has a metric."""
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """What bookkeeper, reaper, a writer and a server of rows serve once everything has happened that has a metric."""
     root, watched = tmp_path_factory.mktemp("families"), Watched()
     keyed = watched.add(root, "orders", **KEYED)
     writer = Upserts(keyed)
@@ -66,10 +69,12 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
     kafka = WriterMetrics(
         "w1", "shop.orders", kafka=True, lag={partition: 3}, behind={partition: 2}, stopped={partition: 1}, bad=1
     )
-    return watched.ask("/metrics")[1], reaper.text(), kafka.text()
+    requests = RequestFigures("events")
+    requests.count(200, 0.25)
+    return watched.ask("/metrics")[1], reaper.text(), kafka.text(), told_by(exposed(HTTP, [requests]))
 
 
-def test_a_run_serves_each_family_of_the_list_with_its_kind_help_and_labels(told: tuple[str, str, str]) -> None:
+def test_a_run_serves_each_family_of_the_list_with_its_kind_help_and_labels(told: tuple[str, ...]) -> None:
     for (_, _, families), text in zip(PARTS, told, strict=True):
         for family in families:
             assert f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n" in text
@@ -93,7 +98,7 @@ def test_names_are_once_and_say_kind_and_unit() -> None:
     assert not [name for name in names if (FAMILIES[name].kind == COUNTER) != name.endswith("_total")]
 
 
-def test_prometheus_finds_no_fault_with_names_and_units(told: tuple[str, str, str]) -> None:
+def test_prometheus_finds_no_fault_with_names_and_units(told: tuple[str, ...]) -> None:
     for text in told:
         done = subprocess.run([tool(), "check", "metrics"], input=text, capture_output=True, text=True)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
