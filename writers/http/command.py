@@ -5,13 +5,12 @@ The command `writer serve`, with its options parsed.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from threading import Event
-from time import monotonic
 from typing import Any
 
 import uvicorn
@@ -29,7 +28,8 @@ from bookkeeper.stores.store import Store
 from writers.http.front import Front
 from writers.http.lane import Table
 from writers.http.metrics import FAMILIES as REQUESTS
-from writers.http.metrics import App, Counted
+from writers.http.metrics import RequestFigures
+from writers.http.protocol import Protocol, every_second
 from writers.http.tokens import Tokens
 from writers.metrics import FAMILIES
 from writers.timing import Clock
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 #: requests wait so long for a bookkeeper that is behind, before they are answered 429
 PATIENCE = timedelta(seconds=2)
 #: connections at once; further requests are answered 503
-MOST_CONNECTIONS, MOST_HEAD_BYTES = 2000, 16_384
+MOST_CONNECTIONS = 2000
 #: the part of the grace after which what has no answer gets 503
 _CUT = 0.8
 
@@ -99,23 +99,20 @@ def listening(listen: str) -> socket.socket:
         raise NotPossible(f"cannot listen on {listen}: {exc.strerror or exc}", hint=hint) from exc
 
 
-def serve(
-    front: Front, at: socket.socket, stop: StopSignal, over: Event, grace: timedelta, app: App | None = None
-) -> None:
+def serve(front: Front, at: socket.socket, stop: StopSignal, over: Event, grace: timedelta) -> None:
     """
-    Serves the front, or `app` in its place, until a stop is requested and each request has an answer, at the latest
-    until the end of the grace.
+    Serves until a stop is requested and each request has an answer, at the latest until the end of the grace.
     """
     config = uvicorn.Config(
-        front.app if app is None else app,
-        http="h11",
+        front,
+        http=Protocol,
         ws="none",
         loop="asyncio",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+        proxy_headers=False,
         limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=max(1, round(grace.total_seconds())),
     )
@@ -132,7 +129,11 @@ def serve(
 
         for handle in stop.wakes():
             loop.add_reader(handle, end)
-        await server.serve(sockets=[at])
+        looking = loop.create_task(every_second(server.server_state.connections, front.answer_late_ones))
+        try:
+            await server.serve(sockets=[at])
+        finally:
+            looking.cancel()
 
     try:
         asyncio.run(until_stopped())
@@ -160,29 +161,28 @@ def run_serve(
     tables = tables_of(folders, stores, name, options["slots"], clock, over)
     known = None if tokens is None else Tokens(tokens, clock)
     front = Front(tables, known, options["max_body"], options["memory"])
-    app = Counted(front.app, [table.name for table in tables], monotonic)
-    small = _small_server(front, tables, app, options) if options["listen"] else None
+    small = _small_server(front, tables, options) if options["listen"] else None
     with listening(options["http"]) as at:
         host, port = at.getsockname()[:2]
         say(f"rows are taken at http://{f'[{host}]' if ':' in host else host}:{port}/v1/tables/NAME/rows")
         try:
-            serve(front, at, stop, over, options["grace"], app)
+            serve(front, at, stop, over, options["grace"])
         finally:
             if small is not None:
                 small.close()
 
 
-def _small_server(front: Front, tables: list[Table], app: Counted, options: Mapping[str, Any]) -> WebServer:
+def _small_server(front: Front, tables: list[Table], options: Mapping[str, Any]) -> WebServer:
     routes = {
-        "/metrics": lambda query: Response(metrics(tables, app).encode(), CONTENT_TYPE),
+        "/metrics": lambda query: Response(metrics(tables, front.figures.values()).encode(), CONTENT_TYPE),
         "/healthz": lambda query: Response(b"ok\n") if front.alive else Response(b"a thread has ended\n", status=503),
     }
     return WebServer(options["listen"], routes, allowed_hosts=options["allowed_hosts"]).open()
 
 
-def metrics(tables: list[Table], app: Counted) -> str:
+def metrics(tables: Iterable[Table], requests: Iterable[RequestFigures]) -> str:
     """
     The metrics of all writers of this process and of its requests, in Prometheus' text format.
     """
     writers = exposed(FAMILIES, [item for table in tables for item in [*table.figures.values()]])
-    return text(chain(writers, exposed(REQUESTS, app.figures.values())))
+    return text(chain(writers, exposed(REQUESTS, requests)))

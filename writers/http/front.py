@@ -5,46 +5,58 @@ It owns the lanes and starts the thread of each with its first request.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import Thread
+from time import monotonic
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
-from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from bookkeeper.contract.offsets import slot_of
 from bookkeeper.threads import start
 from writers.http.body import lines_of, read_body
 from writers.http.lane import Lane, Table, Unnamed, later
-from writers.http.requests import MOST_SEQUENCE, PRODUCER, Answer, Ask, Pending, Post, Refused, refused
+from writers.http.metrics import RequestFigures
+from writers.http.requests import MOST_SEQUENCE, PRODUCER, Answer, Ask, Mailbox, Pending, Post, Refused, refused, settle
 from writers.http.slot import Slot
 from writers.http.tokens import Tokens
 
 #: a request that has no answer after this gets 503
 ANSWER_SECONDS = 30.0
 _SEQUENCE = re.compile(r"[1-9][0-9]{0,17}")
-_HINTS = {404: "There is POST /v1/tables/NAME/rows and GET /v1/tables/NAME/producers/PRODUCER."}
+_PATH = re.compile(r"/v1/tables/([^/]+)/(?:(rows)|producers/([^/]+))")
+_THERE_IS = "There is POST /v1/tables/NAME/rows and GET /v1/tables/NAME/producers/PRODUCER."
 
 
 class Front:
     """
-    The application. `most_body` and `memory` in bytes, of one body and of all that wait; `tokens` None: all may write.
-    To be used by the server's loop.
+    The application (ASGI). `most_body` and `memory` in bytes, of one body and of all that wait; `tokens` None: all may
+    write. To be used by the server's loop.
     """
 
     def __init__(self, tables: Iterable[Table], tokens: Tokens | None, most_body: int, memory: int) -> None:
         self._tables = {table.name: table for table in tables}
         self._tokens, self._most_body, self._memory = tokens, most_body, memory
         self._lanes, self._threads = dict[str, Lane](), list[Thread]()
-        self._pending, self._held = set[Pending](), 0
-        routes = [
-            Route("/v1/tables/{table}/rows", self._post, methods=["POST"]),
-            Route("/v1/tables/{table}/producers/{producer}", self._ask, methods=["GET"]),
-        ]
-        self.app = Starlette(routes=routes, exception_handlers={Refused: _refused, HTTPException: _other})
+        #: what has no answer yet, the oldest first, with the second when it came
+        self._pending = dict[Pending, float]()
+        self._held = 0
+        self._mailbox: Mailbox | None = None
+        #: requests by table; "" of no table here
+        self.figures = {name: RequestFigures(name) for name in ("", *self._tables)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began, request = monotonic(), Request(scope, receive)
+        found = _PATH.fullmatch(request.scope["path"])
+        try:
+            response = await self._routed(request, found)
+        except Refused as exc:
+            response = _response(exc.answer)
+        await response(scope, receive, send)
+        figures = self.figures.get(found[1] if found else "", self.figures[""])
+        figures.count(response.status_code, monotonic() - began)
 
     @property
     def alive(self) -> bool:
@@ -55,17 +67,39 @@ class Front:
         """The process ends: what has no answer by now gets 503."""
         hint = "Send it again: a request with Producer and Sequence is recognised, another may be in twice."
         for pending in self._pending:
-            pending.cut(refused(503, "this server ends; it is not known whether the rows were taken", hint, later()))
+            ends = "this server ends; it is not known whether the rows were taken"
+            settle(pending.future, refused(503, ends, hint, later()))
+
+    def answer_late_ones(self) -> None:
+        """Answers what has waited for ANSWER_SECONDS; to be called every second or so."""
+        now = monotonic()
+        for pending, since in [*self._pending.items()]:
+            if now - since < ANSWER_SECONDS:
+                return
+            hint = (
+                "Send it again: with the same Producer and Sequence it is recognised, without them it may be in twice."
+            )
+            settle(pending.future, refused(503, "it is not known yet whether the rows were taken", hint, later()))
 
     def join(self, seconds: float) -> None:
         """Waits for the threads, each so many seconds; they end once `over` of their tables is set."""
         for thread in self._threads:
             thread.join(seconds)
 
-    async def _post(self, request: Request) -> JSONResponse:
-        table = self._allowed(request)
+    async def _routed(self, request: Request, found: "re.Match[str] | None") -> JSONResponse:
+        if found is None:
+            raise Refused(refused(404, "there is nothing here", _THERE_IS))
+        table, rows, producer = found.groups()
+        method = "POST" if rows else "GET"
+        if request.method != method:
+            answer = refused(405, f"{request.method} is not answered here", _THERE_IS)
+            raise Refused(Answer(405, answer.body, {"Allow": method}))
+        served = self._allowed(table, request)
+        return await (self._post(request, served) if rows else self._ask(_producer(producer), served))
+
+    async def _post(self, request: Request, table: Table) -> JSONResponse:
         producer, sequence = _named(request)
-        until_published = _waits(request.query_params)
+        until_published = _waits(request)
         with self._room() as reserve:
             headers = request.headers
             encoding = headers.get("content-encoding", "").strip().lower()
@@ -76,27 +110,28 @@ class Front:
             except ClientDisconnect as exc:
                 raise Refused(refused(400, "the body is cut off")) from exc
             lines = lines_of(body, headers.get("content-type", ""))
-            post = Post(lines, len(body), producer, sequence, until_published)
+            post = Post(self._box(), lines, len(body), producer, sequence, until_published)
             del body, lines
             return await self._answered(post, self._lane(table, producer))
 
-    async def _ask(self, request: Request) -> JSONResponse:
-        table, producer = self._allowed(request), _producer(request.path_params["producer"])
-        return await self._answered(Ask(producer), self._lane(table, producer))
+    async def _ask(self, producer: str, table: Table) -> JSONResponse:
+        return await self._answered(Ask(self._box(), producer), self._lane(table, producer))
 
     async def _answered(self, pending: Post | Ask, lane: Lane) -> JSONResponse:
-        late = "it is not known yet whether the rows were taken"
-        hint = "Send it again: with the same Producer and Sequence it is recognised, without them it may be in twice."
-        self._pending.add(pending)
+        self._pending[pending] = monotonic()
         try:
             lane.queue.put(pending)
-            return _response(await pending.answer_within(ANSWER_SECONDS, refused(503, late, hint, later())))
+            return _response(await pending.future)
         finally:
-            self._pending.discard(pending)
+            del self._pending[pending]
 
-    def _allowed(self, request: Request) -> Table:
+    def _box(self) -> Mailbox:
+        if self._mailbox is None:
+            self._mailbox = Mailbox()
+        return self._mailbox
+
+    def _allowed(self, name: str, request: Request) -> Table:
         """The table that is named; raises Refused."""
-        name = request.path_params["table"]
         if self._tokens is not None and not self._tokens.allow(name, request.headers.get("authorization", "")):
             hint = "Send a token of this table: `Authorization: Bearer TOKEN`."
             answer = refused(401, "no token of this table was given", hint)
@@ -151,8 +186,8 @@ def _producer(name: str) -> str:
     return name
 
 
-def _waits(query: Mapping[str, str]) -> bool:
-    found = query.get("wait", "committed")
+def _waits(request: Request) -> bool:
+    found = request.query_params.get("wait", "committed") if request.scope["query_string"] else "committed"
     if found not in ("committed", "published"):
         raise Refused(refused(400, f"wait={found[:40]}: committed or published is expected"))
     return found == "published"
@@ -165,14 +200,3 @@ async def _pieces(request: Request) -> AsyncIterator[bytes]:
 
 def _response(answer: Answer) -> JSONResponse:
     return JSONResponse(answer.body, answer.status, answer.headers)
-
-
-def _refused(request: Request, exc: Exception) -> JSONResponse:
-    assert isinstance(exc, Refused)
-    return _response(exc.answer)
-
-
-def _other(request: Request, exc: Exception) -> JSONResponse:
-    assert isinstance(exc, HTTPException)
-    answer = refused(exc.status_code, exc.detail, _HINTS.get(exc.status_code, ""))
-    return JSONResponse(answer.body, answer.status, exc.headers)

@@ -2,18 +2,9 @@
 The metrics of requests for Prometheus, beside those of the writers.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from bookkeeper.console.families import COUNTER, Family
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-_PLACE = "/v1/tables/"
 
 
 @dataclass
@@ -52,23 +43,3 @@ FAMILIES: tuple[Family[RequestFigures], ...] = (
         lambda it: dict(it.seconds),
     ),
 )
-
-
-class Counted:
-    """`app` (ASGI), whose answers are counted by table; `clock` in seconds."""
-
-    def __init__(self, app: App, tables: Iterable[str], clock: Callable[[], float]) -> None:
-        self._app, self._clock = app, clock
-        self.figures: Mapping[str, RequestFigures] = {name: RequestFigures(name) for name in ("", *tables)}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began = self._clock()
-        name = str(scope.get("path", "")).removeprefix(_PLACE).partition("/")[0]
-        figures = self.figures.get(name, self.figures[""])
-
-        async def counted(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                figures.count(message["status"], self._clock() - began)
-            await send(message)
-
-        await self._app(scope, receive, counted)

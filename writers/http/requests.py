@@ -4,6 +4,7 @@ What the front hands to the thread of a writer, and the answer that comes back.
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,49 +42,66 @@ class Refused(Exception):
         self.answer = answer
 
 
+class Mailbox:
+    """Answers that threads give and the loop takes: it is woken once for all that are given meanwhile."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._given = deque[tuple[asyncio.Future[Answer], Answer]]()
+        self._is_woken = False
+
+    def future(self) -> "asyncio.Future[Answer]":
+        """A new one of the loop."""
+        return self._loop.create_future()
+
+    def put(self, future: "asyncio.Future[Answer]", answer: Answer) -> None:
+        """An answer; to be called by any thread."""
+        self._given.append((future, answer))
+        if not self._is_woken:
+            self._is_woken = True
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._take)
+
+    def _take(self) -> None:
+        self._is_woken = False  # before it looks: what is put from now on wakes the loop again
+        while self._given:
+            settle(*self._given.popleft())
+
+
+def settle(future: "asyncio.Future[Answer]", answer: Answer) -> None:
+    """
+    Gives the answer, where there is none yet; to be called by the loop.
+    """
+    if not future.done():
+        future.set_result(answer)
+
+
 class Pending:
     """
     A request that waits for its answer, which the thread of a writer gives and the front's loop takes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mailbox: Mailbox) -> None:
         #: set by the thread of the writer; the future is set by the loop
         self._given = False
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[Answer] = self._loop.create_future()
+        self._mailbox, self.future = mailbox, mailbox.future()
 
     @property
     def answered(self) -> bool:
         """Whether it has an answer, or waits no longer."""
-        return self._given or self._future.done()
+        return self._given or self.future.done()
 
     def answer(self, answer: Answer) -> None:
         """Answers it; later answers count for nothing. To be called by the thread of the writer."""
         self._given = True
-        with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._set, answer)
-
-    def _set(self, answer: Answer) -> None:
-        if not self._future.done():
-            self._future.set_result(answer)
-
-    def cut(self, answer: Answer) -> None:
-        """Answers it from the loop, where it has no answer yet."""
-        self._set(answer)
-
-    async def answer_within(self, seconds: float, late: Answer) -> Answer:
-        """The answer, or `late` after so many seconds."""
-        try:
-            return await asyncio.wait_for(self._future, seconds)
-        except TimeoutError:
-            return late
+        self._mailbox.put(self.future, answer)
 
 
 class Ask(Pending):
     """How far a producer is published and committed."""
 
-    def __init__(self, producer: str) -> None:
-        super().__init__()
+    def __init__(self, mailbox: Mailbox, producer: str) -> None:
+        super().__init__(mailbox)
         self.producer = producer
 
 
@@ -93,9 +111,15 @@ class Post(Pending):
     """
 
     def __init__(
-        self, lines: Sequence[Line], size: int, producer: str = "", sequence: int = 0, until_published: bool = False
+        self,
+        mailbox: Mailbox,
+        lines: Sequence[Line],
+        size: int,
+        producer: str = "",
+        sequence: int = 0,
+        until_published: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(mailbox)
         self.lines, self.size, self.rows = lines, size, len(lines)
         self.producer, self.sequence, self.until_published = producer, sequence, until_published
         #: whether its sequence was reached before it came
