@@ -35,6 +35,8 @@ _S3A = {
 }
 _REST_SAME = ("credential", "token", "scope", "oauth2-server-uri", "audience", "resource", "prefix")
 _REST_SAME_PREFIXES = ("header.", "rest.")
+#: asks for keys of the storage with each table, as pyiceberg does by itself
+_DELEGATION = "header.X-Iceberg-Access-Delegation"
 # A lock held for seconds by another committer would otherwise kill a running stream with SQLITE_BUSY.
 _BUSY_TIMEOUT_MS = 20_000
 
@@ -60,6 +62,8 @@ def _backend(properties: Properties) -> Confs:
         return {"type": "jdbc", "jdbc.schema-version": "V1", **_jdbc(uri)}
     if kind == "rest":
         same = {key: value for key, value in properties.items() if key.startswith(_REST_SAME_PREFIXES)}
+        if _DELEGATION.lower() not in map(str.lower, same):
+            same[_DELEGATION] = "vended-credentials"
         return {"type": "rest", "uri": uri, **same, **{key: properties[key] for key in _REST_SAME if key in properties}}
     if kind == "hive":
         return {"type": "hive", "uri": uri}

@@ -115,8 +115,15 @@ def test_a_rest_catalog_keeps_its_own_keys():
         "credential": "a:b",
         "header.h": "1",
         "rest.sigv4-enabled": "true",
+        "header.X-Iceberg-Access-Delegation": "vended-credentials",
         "cache-enabled": "false",
     }
+
+
+def test_another_kind_of_delegation_stays_as_it_is_written():
+    given = {"header.x-iceberg-access-delegation": "remote-signing"}
+    assert given.items() <= catalog_confs({"uri": "https://rest/x", **given}).items()
+    assert len(catalog_confs({"uri": "https://rest/x", **given})) == 4
 
 
 @pytest.mark.parametrize(
