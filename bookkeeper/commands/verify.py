@@ -19,9 +19,8 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.catalogs.open import asked
 from bookkeeper.commands.odd_deletes import odd_footers
 from bookkeeper.commands.rewrites import IN_TABLE, read_pending, verdict
-from bookkeeper.config.maintained import is_by_catalog
+from bookkeeper.commands.waiting import INFO, WARNING, waiting
 from bookkeeper.config.settings import Table
-from bookkeeper.config.units import format_duration as spoken
 from bookkeeper.contract import txlog as txlog_format
 from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.names import TxlogName, started_ms
@@ -40,7 +39,7 @@ from bookkeeper.stores.store import Head, Store, key_in
 from bookkeeper.tick.check import impossible_counts, is_format
 from bookkeeper.tick.plan_batch import gaps
 
-ERROR, WARNING, INFO = "error", "warning", "info"
+ERROR = "error"
 #: of a head whose files were deleted while they were read
 MOST_RELOADS = 5
 
@@ -145,9 +144,9 @@ def _checked(audit: Audit) -> list[Finding]:
         _marks_copy,
         _rejected,
         _rewrites,
-        _waiting,
     )
-    return [finding for check in checks for finding in check(audit)]
+    at_risk = waiting(audit.settings, audit.folder, audit.view.marks, audit.ledger.clock())
+    return [finding for check in checks for finding in check(audit)] + [Finding(*item) for item in at_risk]
 
 
 def _double_paths(audit: Audit) -> Iterator[Finding]:
@@ -361,21 +360,6 @@ def _rejected(audit: Audit) -> Iterator[Finding]:
     for item in audit.folder.rejected():
         why = audit.folder.reason(item.name).get("reason", "for an unknown reason")
         yield Finding(WARNING, f"rejected and not looked after: {why}", str(item.name))
-
-
-def _waiting(audit: Audit) -> Iterator[Finding]:
-    """Where a service of the catalog deletes what no snapshot names, txlogs lose their files while they wait."""
-    if not is_by_catalog(audit.settings):
-        return
-    age = audit.settings.service.orphan_age
-    what = f"the catalog's service maintains the table: it deletes files that no snapshot names after {spoken(age)}"
-    yield Finding(INFO, what, audit.settings.identifier)
-    before = audit.ledger.clock() - age / 2
-    for place, found in (("pending", audit.folder.pending()), ("rejected", audit.folder.rejected())):
-        for item in found:
-            if item.modified < before and not audit.view.marks.is_in(item.name):
-                what = f"the txlog has been {place} for over {spoken(age / 2)}; after {spoken(age)} its files may go"
-                yield Finding(WARNING, what, str(item.name))
 
 
 def _rewrites(audit: Audit) -> Iterator[Finding]:

@@ -215,4 +215,6 @@ def test_verify_says_the_mode_and_which_txlogs_lose_their_files_soon(tmp_path: P
     ]
     assert not [item for item in said if "its files may go" in item.what]
     lake.clock.move(hours=2)
-    assert {item.where for item in verify(lake.audit()) if "its files may go" in item.what} == {str(name) for name in names}
+    assert {item.where for item in verify(lake.audit()) if "its files may go" in item.what} == {
+        str(name) for name in names
+    }

@@ -51,3 +51,15 @@ def a_folder_where_the_service_deletes(rightly: Any, settings: Any) -> bool:
 @breaks("bookkeeper.tick.loaded.refuse_keys", "bookkeeper.commands.init.refuse_keys", "reaper.context.refuse_keys")
 def keys_beside_the_compaction_of_a_service(rightly: Any, settings: Any) -> None:
     """Keys are taken as without such a service."""
+
+
+@rule(
+    "What no catalog answers is no answer: a redirected commit did not succeed, a proxy's 404 drops no table.",
+    Fails("tests/catalogs/test_answers.py::test_after_a_commit_the_marks_decide_whatever_was_answered[redirect]"),
+    Fails("tests/catalogs/test_answers.py::test_a_load_says_what_was_answered_and_what_to_do[page-404]"),
+    Fails("tests/catalogs/test_answers.py::test_a_redirect_is_never_followed_nor_a_secret_sent_there"),
+)
+@breaks("bookkeeper.catalogs.rest._checked")
+def any_answer_is_a_catalogs(rightly: Any, send: Any) -> Any:
+    """Redirects are followed, and pages read."""
+    return send

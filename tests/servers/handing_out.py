@@ -162,7 +162,7 @@ def _places(request: Request) -> list[str]:
 
 
 def _whole(request: Request) -> Request:
-    """The request without what its own keys signed besides: its token, and each chunk of a body that comes in chunks."""
+    """The request without what its own keys signed besides: its token, and each chunk of a body in chunks."""
     headers = {key: value for key, value in request.headers.items() if key != _TOKEN}
     if not headers.get("x-amz-content-sha256", "").startswith("STREAMING-"):
         return replace(request, headers=headers)

@@ -84,8 +84,8 @@ def _txlogs(loop: TableLoop, metrics: TableMetrics, now: datetime) -> Iterator[P
         what = f"{_of(inspection.rejected, 'txlog')} rejected, the rows are not in the table{why}"
         yield Problem(WARNING, table, what, do, "BookkeeperTxlogRejected")
     last = metrics.files_last
-    if last is not None and metrics.waiting_age(now) > last.total_seconds() / 2:
-        age = format_rough(timedelta(seconds=metrics.waiting_age(now)))
+    if last is not None and metrics.waiting_age(now) > last / 2:
+        age = format_rough(metrics.waiting_age(now))
         what = f"a txlog waits for {age}; after {format_rough(last)} the catalog's service deletes the files it names"
         do = f"Commit, replay or discard it: `bookkeeper verify --table {table}` names each. Copy the files away first."
         yield Problem(BAD, table, what, do, "BookkeeperFilesAtRisk")

@@ -194,15 +194,9 @@ _PENDING = (
     _gauge("txlogs_held", "txlogs left pending until a person acts", lambda it: it.metrics.held),
     _gauge("rejected_txlogs", "txlogs in rejected/", lambda it: it.metrics.inspection.rejected),
     _gauge(
-        "waiting_age_seconds",
-        "age of the oldest txlog that is pending or rejected, so that no snapshot names its files",
-        lambda it: it.metrics.waiting_age(it.now),
-        of=_by_catalog,
-    ),
-    _gauge(
-        "waiting_age_limit_seconds",
-        "age at which the catalog's service may delete the files of such a txlog",
-        lambda it: it.metrics.files_last and it.metrics.files_last.total_seconds(),
+        "waiting_age_share",
+        "age of the oldest pending or rejected txlog, as a share of the age at which the catalog deletes its files",
+        lambda it: it.metrics.waiting_share(it.now),
         of=_by_catalog,
     ),
 )

@@ -126,10 +126,14 @@ class TableMetrics:
         """Seconds that the oldest pending txlog has been pending; it goes on growing while no tick succeeds."""
         return max((now - self.oldest).total_seconds(), 0.0) if self.oldest else 0.0
 
-    def waiting_age(self, now: datetime) -> float:
-        """Seconds that the oldest txlog has been pending or rejected: no snapshot names its files."""
+    def waiting_age(self, now: datetime) -> timedelta:
+        """How long the oldest txlog has been pending or rejected: no snapshot names its files."""
         oldest = self.inspection.oldest_rejected
-        return max(self.age(now), (now - oldest).total_seconds() if oldest else 0.0)
+        return max(timedelta(seconds=self.age(now)), now - oldest if oldest else timedelta(0))
+
+    def waiting_share(self, now: datetime) -> float | None:
+        """Of the age at which the catalog's service may delete such files, None where it deletes none."""
+        return None if self.files_last is None else self.waiting_age(now) / self.files_last
 
     def rewrite_age(self, now: datetime) -> float:
         """Seconds that the oldest pending rewrite has been pending."""
