@@ -9,7 +9,7 @@ from typing import Any
 from pyiceberg import exceptions as iceberg
 
 _RIGHTS = (
-    "Give its role in the catalog the right to load the table, and to write its data if it commits: docs/catalogs.md."
+    "Give its role in the catalog the right to load the table, and to write its data if it commits: docs/stores.md."
 )
 _SECRET = "Correct credential, token, token-file or auth.* in [catalog], and see whether the principal is still there."
 _ENDED = (

@@ -19,7 +19,9 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.catalogs.open import asked
 from bookkeeper.commands.odd_deletes import odd_footers
 from bookkeeper.commands.rewrites import IN_TABLE, read_pending, verdict
-from bookkeeper.commands.waiting import INFO, WARNING, waiting
+from bookkeeper.commands.waiting import INFO as INFO
+from bookkeeper.commands.waiting import WARNING as WARNING
+from bookkeeper.commands.waiting import waiting
 from bookkeeper.config.settings import Table
 from bookkeeper.contract import txlog as txlog_format
 from bookkeeper.contract.committed_txlogs import Marks
