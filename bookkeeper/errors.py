@@ -41,6 +41,7 @@ Every error that a user can meet, as a tree by what the loop does next.
         └── Backpressure, SchemaRefused, UnknownOutcome
 """
 
+from datetime import timedelta
 from typing import TypeVar
 
 E = TypeVar("E", bound=BaseException)
@@ -59,7 +60,9 @@ class BookkeeperError(Exception):
 
 
 class Retry(BookkeeperError):
-    """Transient trouble: nothing is lost, the next tick tries again."""
+    """Transient trouble: nothing is lost, the next tick tries again, after `pause` where that is longer."""
+
+    pause: timedelta | None = None
 
 
 class StorageUnavailable(Retry):

@@ -11,7 +11,9 @@ from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.catalogs.handed_out import stores_of
+from bookkeeper.config.maintained import is_by_catalog, refuse_keys
 from bookkeeper.config.settings import Table as TableSettings
+from bookkeeper.contract.keyed import keyed_of
 from bookkeeper.contract.txlog_folder import Folder, folder_url
 from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.store import Store
@@ -48,6 +50,8 @@ class ReaperContext:
         """The table as it is configured; raises Retry, TableUnusable, WrongFolder where there is no txlog folder."""
         open_store = open_store or stores_of(catalog, settings.identifier)
         table = catalogs.load_table(catalog, settings.identifier)
+        if keyed_of(table.metadata) is not None:
+            refuse_keys(settings)
         url = folder_url(settings, table.metadata.location)
         storage = Storage(table.metadata, url, open_store, pace or Pace())
         folder = Folder(open_store(url)).store
@@ -62,6 +66,11 @@ class ReaperContext:
     def name(self) -> str:
         """The table's name in the configuration."""
         return self.settings.name or self.settings.identifier
+
+    @property
+    def deletes(self) -> bool:
+        """Whether the reaper deletes the table's files; else the catalog's service does."""
+        return not is_by_catalog(self.settings)
 
     def load(self) -> Table:
         """The table as it is now; raises CatalogUnavailable, TableUnusable."""

@@ -142,8 +142,11 @@ def sweep(
     """
     Deletes the orphans that an earlier sweep found too, and remembers the others; location and size of what went.
 
-    Raises ManyOrphans when that would be more than half of what is named.
+    Raises ManyOrphans when that would be more than half of what is named, NotPossible where the catalog's service
+    deletes files.
     """
+    if not context.deletes:
+        raise NotPossible(f"{context.name}: orphans are deleted by the catalog's service (maintained-by)")
     found = find_orphans(context, now, older_than)
     due = found.due(now)
     if len(due) > FEW and len(due) * 2 > found.named and not release_brake:

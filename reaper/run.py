@@ -107,7 +107,7 @@ def _parts(
     while context.settings.reaper.engine == OWN and (step := expire_step(context, now)) is not None:
         yield step
     yield _delete_old_metadata(context, old)
-    if orphans.is_due(context, now):
+    if context.deletes and orphans.is_due(context, now):
         swept = orphans.sweep(context, now, release_brake=release_brake)
         yield Reaped(orphans=len(swept), bytes=sum(swept.values()))
 
@@ -140,6 +140,10 @@ def finish(context: ReaperContext, journal: Journal) -> Reaped:
     verdict, table = verify_journal(context, journal)
     if verdict.lost_refs:
         restore_refs(context, table, verdict.lost_refs)
+    if not context.deletes:
+        # Also of a journal from before the catalog's service did it: what is left of it has no name, and goes by age.
+        journals.drop(context.folder, journal)
+        return Reaped(snapshots=0 if verdict.refusal else len(journal.expire))
     if verdict.refusal:
         _warn(context, "a planned deletion is given up", "drop-journal", cause=verdict.refusal)
         journals.drop(context.folder, journal)
@@ -176,6 +180,8 @@ def _plan(context: ReaperContext, table: Table, now: datetime, checkpoints: Iter
 
 def _own_files(context: ReaperContext, table: Table, expire: tuple[int, ...]) -> tuple[Files, tuple[str, ...]]:
     """The files that go with these snapshots, and those that are left alone because they are not the table's own."""
+    if not context.deletes:
+        return Files(), ()
     files = deletable(table.metadata, context.reader, expire)
     if files.data:
         files = files.without(txlogs.named(context.folder))
@@ -201,7 +207,8 @@ def _begin(context: ReaperContext, now: datetime, release_brake: bool, steady: S
 
 
 def _old_metadata(context: ReaperContext, table: Table, now: datetime) -> dict[str, int]:
-    if not rules(context.settings.reaper, table.metadata.properties).gc or marks_are_expired(table.metadata):
+    gc = context.deletes and rules(context.settings.reaper, table.metadata.properties).gc
+    if not gc or marks_are_expired(table.metadata):
         return {}
     return old_metadata(table, context.storage, now, context.settings.reaper.metadata_keep)
 
@@ -232,7 +239,7 @@ def outlook(
     """
     context = ReaperContext.of(settings, catalog, open_store, now, floor)
     left = journals.read(context.folder)
-    files = verify_journal(context, left)[0].files if left else Files()
+    files = verify_journal(context, left)[0].files if left and context.deletes else Files()
     there = context.storage.sizes(files.sizes())
     checkpoints = context.guard.read()
     table = context.load()
@@ -240,7 +247,8 @@ def outlook(
     plan = _plan(context, table, now, checkpoints)
     expiring, refused = _own_files(context, table, plan.expire)
     gone = files.without(files.sizes().keys() - there.keys())
-    found = orphans.find_orphans(context, now).orphans if orphans.is_due(context, now) else ()
+    sweeps = context.deletes and orphans.is_due(context, now)
+    found = orphans.find_orphans(context, now).orphans if sweeps else ()
     return Outlook(plan, gone.plus(expiring).plus(Files(metadata=_old_metadata(context, table, now))), refused, found)
 
 

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.config import expiry
+from bookkeeper.config.maintained import is_by_catalog
 from bookkeeper.console.errors import Commands
 from bookkeeper.console.options import DURATION, Instant, load_settings, pick_table
+from bookkeeper.errors import NotPossible
 from spark_jobs import compact, job, procedures, register, session
 from spark_jobs.table import location, main_head, main_history
 
@@ -97,6 +99,14 @@ class Work:
         return Registry(self.folder(), self.table.consumers)
 
 
+def _refuse_to_delete(work: Work) -> None:
+    if is_by_catalog(work.table):
+        raise NotPossible(
+            f"{work.name} is maintained by the catalog, whose service deletes its files",
+            hint="`reaper run` expires its snapshots and deletes nothing.",
+        )
+
+
 @click.group(cls=Commands)
 def main() -> None:
     """
@@ -139,6 +149,7 @@ def expire_snapshots(
     \b
     Example: python -m spark_jobs.maintain expire-snapshots --older-than 1d --dry-run
     """
+    _refuse_to_delete(work)
     found = expiry.rules(work.table.reaper, work.properties())
     keep, last = older_than or found.older_than, retain_last or found.retain_last
     history = main_history(work.spark, work.name)
@@ -249,6 +260,7 @@ def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None
     from bookkeeper.contract.txlog_folder import PENDING, REASON, REJECTED
     from bookkeeper.stores.open import open_store
 
+    _refuse_to_delete(work)
     keep = older_than or max(work.table.orphan_age, procedures.LEAST_ORPHAN_AGE)
     procedures.check_orphan_age(keep, work.table.orphan_age)
     at = work.table.folder or f"{location(work.spark, work.name)}/_bookkeeper"

@@ -37,6 +37,8 @@ _ALWAYS = {
     # Spark's default does not know the names that Azure keys and REST credentials go by.
     "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|account[.-]key|shared-key|credential",
 }
+#: confs that may hold secrets
+_CATALOGS_AND_STORAGE = ("spark.sql.catalog.", "spark.hadoop.")
 _LOCAL = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
@@ -130,6 +132,9 @@ def build(
         jars=jars if tuned_for == "local" else (),
         more=more,
     )
+    # pyspark hands every conf of the first start to Java on its command line, which every user of the machine can read.
+    shown = [(key, value) for key, value in values.items() if not key.startswith(_CATALOGS_AND_STORAGE)]
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
     context = SparkContext.getOrCreate(SparkConf().setAll(list(values.items())))
     if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable  # tasks that write need this package: Spark takes the first python3 on PATH

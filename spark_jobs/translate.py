@@ -35,6 +35,8 @@ _S3A = {
 }
 _REST_SAME = ("credential", "token", "scope", "oauth2-server-uri", "audience", "resource", "prefix")
 _REST_SAME_PREFIXES = ("header.", "rest.")
+#: asks for keys of the storage with each table, as pyiceberg does by itself
+_DELEGATION = "header.X-Iceberg-Access-Delegation"
 # A lock held for seconds by another committer would otherwise kill a running stream with SQLITE_BUSY.
 _BUSY_TIMEOUT_MS = 20_000
 
@@ -60,7 +62,10 @@ def _backend(properties: Properties) -> Confs:
         return {"type": "jdbc", "jdbc.schema-version": "V1", **_jdbc(uri)}
     if kind == "rest":
         same = {key: value for key, value in properties.items() if key.startswith(_REST_SAME_PREFIXES)}
-        return {"type": "rest", "uri": uri, **same, **{key: properties[key] for key in _REST_SAME if key in properties}}
+        if _DELEGATION.lower() not in map(str.lower, same):
+            same[_DELEGATION] = "vended-credentials"
+        known = {key: properties[key] for key in _REST_SAME if key in properties}
+        return {"type": "rest", "uri": uri, **same, **known, **_authenticated(properties)}
     if kind == "hive":
         return {"type": "hive", "uri": uri}
     if kind == "glue":
@@ -69,6 +74,24 @@ def _backend(properties: Properties) -> Confs:
         f"catalog.type = {kind or 'unknown'!r}: Spark opens sql, rest, hive and glue",
         hint="Any other catalog needs Spark's own keys: --conf spark.sql.catalog.NAME.catalog-impl=...",
     )
+
+
+def _authenticated(properties: Properties) -> Confs:
+    """The client credentials of `auth.type = oauth2`, which Java renews by itself."""
+    kind = properties.get("auth.type", "token-file" if "token-file" in properties else None)
+    if kind is None:
+        return {}
+    own = {key.replace("_", "-"): value for key, value in properties.items() if key.startswith("auth.oauth2.")}
+    found = {key: own.get(f"auth.oauth2.{key}", "") for key in ("client-id", "client-secret", "token-url", "scope")}
+    if kind != "oauth2" or not all((found["client-id"], found["client-secret"], found["token-url"])):
+        raise ConfigInvalid(
+            f"catalog: Spark has no way in by {kind!r}",
+            hint="Give the job's own configuration a credential and oauth2-server-uri, or auth.type = oauth2 with all "
+            "of client-id, client-secret and token-url.",
+        )
+    scope = {"scope": found["scope"]} if found["scope"] else {}
+    credential = f"{found['client-id']}:{found['client-secret']}"
+    return {"credential": credential, "oauth2-server-uri": found["token-url"], **scope}
 
 
 def _inferred(uri: str) -> str:

@@ -14,6 +14,7 @@ TOGETHER = {
         "tests/benchmarks/test_with_a_jvm.py",
         "tests/demo/test_demo.py",
         "tests/demo/test_readme.py",
+        "tests/spark/test_handed_out_keys.py",
         "tests/spark/test_java_writer.py",
         "tests/spark/test_jobs.py",
         "tests/spark/test_prepare.py",

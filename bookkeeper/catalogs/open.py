@@ -25,6 +25,7 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
+from bookkeeper.catalogs.answers import meaning, retry_after, shown
 from bookkeeper.catalogs.deadline import within
 from bookkeeper.catalogs.file_io import ignore_table_properties, stay_below
 from bookkeeper.catalogs.prepared import PreparedCommit
@@ -55,6 +56,7 @@ from bookkeeper.errors import (
 from bookkeeper.stores.locations import local_path
 
 T = TypeVar("T")
+CHECKED_REST = "bookkeeper.catalogs.rest.CheckedRestCatalog"
 FLAT_SQL = "bookkeeper.catalogs.sql.FlatSqlCatalog"
 DISK_FIRST = "bookkeeper.catalogs.file_io.DiskFirst"
 STORAGE = "bookkeeper.catalogs.storage.StorageCatalog"
@@ -80,7 +82,7 @@ def open_catalog(
     A call to a server that does not answer ends after `patience`, now and later. Every use of a SQLite catalog checks
     that its file was not moved or replaced. Raises CatalogUnavailable, CatalogMissing, ConfigInvalid, ExtraMissing.
     """
-    given = _checked(settings.properties)
+    given: dict[str, Any] = _checked(settings.properties)
     properties = given if scans else {"py-io-impl": DISK_FIRST, **given}
     uri = properties.get("uri", "")
     if properties.get("type") == "sql" or uri.startswith(SQLITE):
@@ -89,10 +91,7 @@ def open_catalog(
         properties["uri"] = prepare_file(uri, create)
     elif create and properties.get("py-catalog-impl") == STORAGE:
         _make_warehouse(properties.get("warehouse", ""))
-    if properties.get("type") == "sql":
-        # The same catalog with a flat commit; pyiceberg imports it by name.
-        del properties["type"]
-        properties["py-catalog-impl"] = FLAT_SQL
+    properties = _with_ours(properties)
     with asked("open the catalog"):
         if uri.partition("://")[0] in LIBPQ:
             properties["uri"] = with_deadlines(uri, patience)
@@ -124,6 +123,26 @@ def _checked(properties: Mapping[str, str]) -> dict[str, str]:
             "catalog.uri: a URL of SQLAlchemy such as sqlite:////path or postgresql://host/db is allowed"
         )
     return dict(properties)
+
+
+def _with_ours(properties: dict[str, Any]) -> dict[str, Any]:
+    """The properties with our own class for the same catalog, which pyiceberg imports by name."""
+    if properties.get("type") == "sql":
+        ours = {"py-catalog-impl": FLAT_SQL}
+    elif _is_rest(properties):
+        from bookkeeper.catalogs.rest import rest_properties
+
+        properties, ours = rest_properties(properties), {"py-catalog-impl": CHECKED_REST}
+    else:
+        return properties
+    return {**{key: value for key, value in properties.items() if key != "type"}, **ours}
+
+
+def _is_rest(properties: Mapping[str, str]) -> bool:
+    kind = properties.get("type", "").lower()
+    return kind == "rest" or (
+        not kind and "py-catalog-impl" not in properties and properties.get("uri", "").startswith(("http:", "https:"))
+    )
 
 
 def _load(name: str, properties: dict[str, str], patience: timedelta | None) -> IcebergCatalog:
@@ -216,14 +235,17 @@ def asked(what: str) -> Iterator[None]:
         text, _, pip = str(exc).partition(": ")
         raise ExtraMissing(f"{what}: {text}", hint=f"Run: {pip}" if pip else ExtraMissing.hint) from exc
     except FileNotFoundError as exc:
-        raise CatalogUnavailable(f"{what}: {_first_line(exc)}", hint=_MOVED) from exc
+        raise CatalogUnavailable(f"{what}: {shown(exc)}", hint=_MOVED) from exc
     except StorageUnavailable as exc:
         raise CatalogUnavailable(f"{what}: {exc}", hint=exc.hint) from exc
     except Exception as exc:
         # Drivers and HTTP clients have no common root of errors; a read changes nothing, so any error may be retried.
         if "iceberg_tables" in str(exc) and any(text in str(exc) for text in _NO_TABLES):
             raise TableMissing(f"{what}: the catalog is empty, no table was created in it") from exc
-        raise CatalogUnavailable(f"{what}: {_first_line(exc)}", hint=_disk_hint(exc)) from exc
+        said, hint = meaning(exc)
+        error = CatalogUnavailable(f"{what}: {said or shown(exc)}", hint=hint or _disk_hint(exc))
+        error.pause = retry_after(exc)
+        raise error from exc
 
 
 def load_table(catalog: IcebergCatalog, identifier: str, for_commit: bool = False) -> Table:
@@ -272,7 +294,7 @@ def prepare(
     except CommitFailedException as exc:
         raise CommitConflict(f"{'.'.join(table.name())}: {exc}") from exc
     except Exception as exc:
-        raise CommitConflict(f"{'.'.join(table.name())}: {_first_line(exc)}") from exc
+        raise CommitConflict(f"{'.'.join(table.name())}: {shown(exc)}") from exc
     return PreparedCommit([partial(_write, write) for write in made.writes], lambda: _send(table, made.swap))
 
 
@@ -282,7 +304,7 @@ def _write(write: Callable[[], None]) -> None:
     except BookkeeperError:
         raise
     except Exception as exc:  # of a FileIO, which shares no root of errors with the others
-        raise StorageUnavailable(f"the table's metadata file: {_first_line(exc)}") from exc
+        raise StorageUnavailable(f"the table's metadata file: {shown(exc)}") from exc
 
 
 def replace_metadata(table: Table, metadata: TableMetadata) -> CommitTableResponse:
@@ -305,9 +327,11 @@ def _send(table: Table, act: Callable[[], CommitTableResponse]) -> CommitTableRe
         raise CommitConflict(f"{'.'.join(table.name())}: {exc}") from exc
     except Exception as exc:
         # No exception of a driver or an HTTP client proves that the commit was not applied.
-        raise CommitUnknown(
-            f"{'.'.join(table.name())}: {_first_line(exc)}", hint=_disk_hint(exc) or _clock_hint(exc)
-        ) from exc
+        said, hint = meaning(exc)
+        hint = hint or getattr(exc, "hint", "") or _disk_hint(exc) or _clock_hint(exc)
+        error = CommitUnknown(f"{'.'.join(table.name())}: {said or shown(exc)}", hint=hint)
+        error.pause = retry_after(exc)
+        raise error from exc
 
 
 def _disk_hint(exc: Exception) -> str:
@@ -320,8 +344,3 @@ def _clock_hint(exc: Exception) -> str:
     if "Invalid update timestamp" not in text and "Invalid snapshot timestamp" not in text:
         return ""
     return "The clocks of this machine and of the catalog differ by more than a minute. Synchronise both (NTP)."
-
-
-def _first_line(exc: Exception) -> str:
-    """A driver's message without background and SQL."""
-    return f"{type(exc).__name__}: {str(exc).partition(chr(10))[0]}"

@@ -341,19 +341,25 @@ def show_lag(there: Opened, as_json: bool, clock: Callable[[], datetime]) -> Non
 def lag_rows(there: Opened, now: datetime) -> list[dict[str, Any]]:
     """
     The lag of every consumer; None where it is unknown. Of one that is cut off it is at least that.
+
+    `kept_for`: the age from which the catalog's service expires snapshots, whoever still needs them.
     """
+    from bookkeeper.config.maintained import is_by_catalog
     from bookkeeper.consumers.lag import added_files
     from bookkeeper.consumers.lag import lag as lag_of
     from bookkeeper.history.consumer_state import CUT_OFF
 
     found, table = consumer_states(there)
-    added, rows = added_files(table.io), []
+    added, rows = added_files(table.io), list[dict[str, Any]]()
+    # Whatever is registered: a service of the catalog knows no consumers.
+    kept = {"kept_for": there.table.service.snapshot_age} if is_by_catalog(there.table) else {}
     for state in found:
         behind = lag_of(state, table.metadata, added, now)
         counts = asdict(behind) if behind else dict.fromkeys(("snapshots", "files", "rows", "bytes", "behind"))
         more = "at least so much: snapshots that it has not read are expired" if state.state == CUT_OFF else None
         what = more or _stopped(there, state.name)
-        rows.append({"consumer": state.name, "state": state.state, **counts, **({"what": what} if what else {})})
+        more_about = {**kept, **({"what": what} if what else {})}
+        rows.append({"consumer": state.name, "state": state.state, **counts, **more_about})
     return rows
 
 

@@ -375,6 +375,7 @@ def _status(there: Opened) -> dict[str, Any]:
     return {
         "table": there.table.name,
         "identifier": there.table.identifier,
+        "maintained_by": there.table.maintained_by,
         **_state(held),
         "pending": len(waiting),
         "held": len(held),

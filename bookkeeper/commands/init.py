@@ -28,6 +28,7 @@ from bookkeeper.commands.init_keys import asks_for_keys, make_keyed, with_keys
 from bookkeeper.commands.partitions import partition_spec, partition_text
 from bookkeeper.config import compaction
 from bookkeeper.config.expiry import rules
+from bookkeeper.config.maintained import is_by_catalog, refuse_keys
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import format_duration, from_epoch_ms
 from bookkeeper.contract import card as cards
@@ -35,6 +36,7 @@ from bookkeeper.contract import committed_txlogs as marks_format
 from bookkeeper.contract.card import Card
 from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.file_names import LOOSE, STRICT
+from bookkeeper.contract.keyed import keyed_of
 from bookkeeper.contract.known_table import check_unknown
 from bookkeeper.contract.txlog_folder import Folder, folder_url
 from bookkeeper.errors import (
@@ -88,6 +90,8 @@ def initialise(
     made: list[str] = []
     notes: list[str] = []
     table = _table(catalog, settings, schema, partition, fitting, made, notes, store)
+    if asks_for_keys(settings) or keyed_of(table.metadata) is not None:
+        refuse_keys(settings)
     if asks_for_keys(settings) and make_keyed(table, settings):
         made.append("keys")
         table = catalogs.load_table(catalog, settings.identifier)
@@ -227,7 +231,7 @@ def _create(catalog: Catalog, settings: Table, schema: Schema, spec: PartitionSp
         "write.format.default": settings.file_format,
         "write.parquet.compression-codec": codec,
         # Of a table that was there before, others may rewrite the files already.
-        compaction.PROPERTY: compaction.OWN,
+        compaction.PROPERTY: compaction.OFF if is_by_catalog(settings) else compaction.OWN,
     }
     try:
         catalog.create_table(

@@ -6,6 +6,7 @@ configuration as `[tables.NAME__rejected]`, which may also be written there to s
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
+from bookkeeper.config.maintained import maintained
 from bookkeeper.config.settings import Table
 from bookkeeper.errors import NotPossible
 
@@ -45,6 +46,8 @@ def letters_of(table: Table) -> Table:
         key=KEY,
         roll_after=timedelta(seconds=1),
         reaper=table.reaper,
+        maintained_by=table.maintained_by,
+        service=table.service,
     )
 
 
@@ -66,10 +69,10 @@ def check_keys(table: str, keys: Sequence[str]) -> None:
 
 def with_letters(tables: Mapping[str, Table]) -> dict[str, Table]:
     """
-    These tables, and those of their dead letters that are not among them.
+    These tables, and those of their dead letters that are not among them; raises ConfigInvalid like `maintained`.
     """
     added = {item.name: item for item in (letters_of(table) for table in tables.values() if table.dead_letters)}
-    return {**tables, **{name: item for name, item in added.items() if name not in tables}}
+    return {**tables, **{name: maintained(item) for name, item in added.items() if name not in tables}}
 
 
 def only(tables: Mapping[str, Table]) -> Table | None:

@@ -16,7 +16,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bookkeeper.config.dead_letters import letters_of, with_letters
-from bookkeeper.config.settings import Catalog, Compaction, Daemon, Evolve, Fold, Reaper, Retention, Settings, Table
+from bookkeeper.config.maintained import maintained
+from bookkeeper.config.settings import (
+    Catalog,
+    Compaction,
+    Daemon,
+    Evolve,
+    Fold,
+    Reaper,
+    Retention,
+    Service,
+    Settings,
+    Table,
+)
 from bookkeeper.config.units import duration, format_duration, size
 from bookkeeper.errors import ConfigInvalid, PathRefused
 from bookkeeper.stores.locations import normal
@@ -130,6 +142,7 @@ def _table(name: str, value: Any, reaper: Reaper, base: Table | None = None) -> 
         "compaction": _section(Compaction, data.pop("compaction", {}), f"{where}.compaction"),
         "evolve": _section(Evolve, data.pop("evolve", {}), f"{where}.evolve"),
         "fold": _section(Fold, data.pop("fold", {}), f"{where}.fold"),
+        "service": _section(Service, data.pop("service", {}), f"{where}.service"),
     }
     table = _section(Table, data, where, hidden=("name", *nested), base=base)
     identifier = table.identifier or f"default.{name}"
@@ -138,7 +151,7 @@ def _table(name: str, value: Any, reaper: Reaper, base: Table | None = None) -> 
     for key, place in (("folder", table.folder), ("location", table.location)):
         if place is not None:
             _check_location(f"{where}.{key}", place)
-    return replace(table, name=name, identifier=identifier, **nested)
+    return maintained(replace(table, name=name, identifier=identifier, **nested))
 
 
 def _check_location(where: str, value: str) -> None:

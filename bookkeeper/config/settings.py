@@ -207,6 +207,19 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
+class Service:
+    """`[tables.NAME.service]`: what the catalog's service does with a table that is maintained by it."""
+
+    orphan_age: timedelta = option(
+        timedelta(days=3), "age from which it deletes files that no snapshot names", least=timedelta(hours=2)
+    )
+    snapshot_age: timedelta = option(
+        timedelta(days=5), "age from which it expires snapshots, whatever consumers need", least=timedelta(hours=1)
+    )
+    compacts: bool = option(True, "whether it compacts data files; a table with keys is refused where it does")
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """`[tables.NAME]`: one table, its folder, its limits, and how `init` makes it."""
 
@@ -261,6 +274,11 @@ class Table:
     orphan_age: timedelta = option(
         timedelta(days=3), "age from which an unnamed file counts as an orphan", least=timedelta(hours=1)
     )
+    maintained_by: str = option(
+        "reaper",
+        "what deletes files that no snapshot names: `reaper run`, or a service of the catalog (`service` below)",
+        choices=("reaper", "catalog"),
+    )
     partition_by: tuple[str, ...] = option(
         ["day(timestamp)"], "partition fields for `init`, such as day(ts), bucket(16, key)"
     )
@@ -288,6 +306,7 @@ class Table:
     compaction: Compaction = Compaction()
     evolve: Evolve = Evolve()
     fold: Fold = Fold()
+    service: Service = Service()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from bookkeeper.config.maintained import is_by_catalog
 from bookkeeper.config.settings import MOST_TXLOG_BYTES, Table
 from bookkeeper.contract import card as cards
 from bookkeeper.contract import committed_txlogs as marks_format
@@ -53,12 +54,20 @@ NO_CARD = (
 
 def folder_url(settings: Table, location: str) -> str:
     """
-    Where the txlog folder of a table at `location` is; raises ConfigInvalid where Iceberg would sweep it away.
+    Where the txlog folder of a table at `location` is; raises ConfigInvalid where Iceberg would sweep it away, or the
+    catalog's service.
     """
-    if settings.folder is None:
+    if settings.folder is None and not is_by_catalog(settings):
         return join(location, "_bookkeeper")
-    folder, table = normal(settings.folder), normal(location)
+    place = settings.folder or join(location, "_bookkeeper")
+    folder, table = normal(place), normal(location)
     if folder == table or inside(folder, table):
+        if is_by_catalog(settings):
+            raise ConfigInvalid(
+                f"folder = {place!r} lies in the table's location, where the catalog's service deletes what no "
+                "snapshot names, txlogs included",
+                hint="Give the table a folder outside of its location, best in a bucket of its own.",
+            )
         first = folder.removeprefix(table).lstrip("/").split("/")[0]
         if not first.startswith("_"):
             # remove_orphan_files deletes whatever else it does not know below the table's location.
@@ -66,7 +75,7 @@ def folder_url(settings: Table, location: str) -> str:
                 f"folder = {settings.folder!r} lies in the table's location; outside of it, or below a directory "
                 "there that starts with _, is allowed"
             )
-    return settings.folder
+    return place
 
 
 class Found(NamedTuple):

@@ -152,6 +152,8 @@ def _failed(slot: TableLoop, settings: Daemon, now: datetime, error: Exception) 
     slot.failures += 1
     slot.error, slot.failing_since, slot.fine_since = error, slot.failing_since or now, None
     pause = settings.backoff_most if isinstance(error, Halt) else backoff(slot.failures, settings)
+    if isinstance(error, Retry) and error.pause is not None:
+        pause = max(pause, min(error.pause, settings.backoff_most))
     slot.next_at = now + pause
     if not isinstance(error, Retry):
         # A person may mend the table, its folder or its configuration: then it must be opened anew.

@@ -5,6 +5,7 @@ The table as a tick knows it: as it was loaded last, or as our last commit left 
 import logging
 from datetime import datetime, timedelta
 
+from bookkeeper.config.maintained import refuse_keys
 from bookkeeper.config.settings import Table
 from bookkeeper.contract.table_log import TableLog
 from bookkeeper.contract.txlog_folder import Folder
@@ -53,6 +54,8 @@ class LoadedTable:
             return known, False
         self.view = None  # until the load has been seen through
         view, card, marks_copy = load(self.ledger, self.folder, known=known)
+        if view.is_keyed:
+            refuse_keys(self.settings)
         if mend_delete_spec(view.table):
             self.log.warning("the delete spec was gone or does not fit; another is used", action="keys")
             view, card, marks_copy = load(self.ledger, self.folder, known=known)

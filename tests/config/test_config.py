@@ -221,6 +221,6 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes) -> No
 @pytest.mark.parametrize("kind", [Daemon, Retention, Reaper, Compaction, Fold, Table])
 def test_every_option_has_a_default_and_a_line_of_help(kind: type) -> None:
     named = {key: help for key, _, help in defaults(kind)}
-    nested = {"name", "retention", "reaper", "compaction", "evolve", "fold"}
+    nested = {"name", "retention", "reaper", "compaction", "evolve", "fold", "service"}
     assert named.keys() == {item.name.replace("_", "-") for item in fields(kind) if item.name not in nested}
     assert all(help and help[0].islower() and "\n" not in help for help in named.values())

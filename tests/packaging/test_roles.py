@@ -169,6 +169,7 @@ def test_tests_have_three_lakes() -> None:
         "commands/test_init.py",
         "commands/test_init_keys.py",
         "docs/test_disasters.py",
+        "reaper/test_maintained_by_catalog.py",
         "tick/test_folder_gone.py",
         "tick/test_history.py",
         "tick/test_restored.py",

@@ -15,6 +15,7 @@ from tests.rules import (
     keyed,
     letters,
     liveness,
+    maintaining,
     marks,
     offsets,
     orphans,
@@ -32,6 +33,7 @@ from tests.rules.rule import Rule
 CHAPTERS = (
     commits.rule,
     engine.rule,
+    maintaining.rule,
     marks.rule,
     txlogs.rule,
     writing.rule,

@@ -136,7 +136,10 @@ class StorageProxy(Proxy):
                 return self._refuse(request, "AccessDenied")
             handed.uses += 1
         self.desk.used.append((key, unquote(request.path)))
-        return self.forward(_anew(request, headers, [name for name in names.split(";") if name != _TOKEN], scope))
+        whole = _whole(replace(request, headers=headers))
+        return self.forward(
+            _anew(whole, whole.headers, [name for name in names.split(";") if name in whole.headers], scope)
+        )
 
     def _refuse(self, request: Request, code: str) -> Reply:
         self.desk.refused.append(f"{code} {request.method} {unquote(request.path)}")
@@ -145,6 +148,7 @@ class StorageProxy(Proxy):
 
 
 _TOKEN = "x-amz-security-token"
+_OF_CHUNKS = {"content-encoding", "x-amz-decoded-content-length", "x-amz-trailer", "x-amz-sdk-checksum-algorithm"}
 
 
 def _places(request: Request) -> list[str]:
@@ -155,6 +159,20 @@ def _places(request: Request) -> list[str]:
     if "delete" in asked:
         return [f"s3://{bucket}/{found.decode()}" for found in _KEY.findall(request.body)]
     return [f"s3://{bucket}/{key or asked.get('prefix', '')}"]
+
+
+def _whole(request: Request) -> Request:
+    """The request without what its own keys signed besides: its token, and each chunk of a body in chunks."""
+    headers = {key: value for key, value in request.headers.items() if key != _TOKEN}
+    if not headers.get("x-amz-content-sha256", "").startswith("STREAMING-"):
+        return replace(request, headers=headers)
+    kept = {key: value for key, value in headers.items() if key not in _OF_CHUNKS}
+    body, rest = b"", request.body
+    while (size := int(rest.partition(b";")[0].partition(b"\r\n")[0], 16)) > 0:
+        start = rest.index(b"\r\n") + 2
+        body, rest = body + rest[start : start + size], rest[start + size + 2 :]
+    kept |= {"x-amz-content-sha256": hashlib.sha256(body).hexdigest(), "content-length": str(len(body))}
+    return replace(request, headers=kept, body=body)
 
 
 def _anew(request: Request, headers: dict[str, str], names: list[str], scope: str) -> Request:

@@ -115,8 +115,29 @@ def test_a_rest_catalog_keeps_its_own_keys():
         "credential": "a:b",
         "header.h": "1",
         "rest.sigv4-enabled": "true",
+        "header.X-Iceberg-Access-Delegation": "vended-credentials",
         "cache-enabled": "false",
     }
+
+
+def test_client_credentials_are_translated_and_what_java_cannot_do_is_refused():
+    own = {"client-id": "id", "client_secret": "s", "token-url": "https://t", "scope": "catalog"}
+    given = {"auth.type": "oauth2", **{f"auth.oauth2.{key}": value for key, value in own.items()}}
+    confs = catalog_confs({"uri": "https://rest/x", **given})
+    assert {key: confs[key] for key in ("credential", "oauth2-server-uri", "scope")} == {
+        "credential": "id:s",
+        "oauth2-server-uri": "https://t",
+        "scope": "catalog",
+    }
+    for bad in ({"token-file": "/t"}, {"auth.type": "entra"}, {"auth.type": "oauth2"}):
+        with pytest.raises(ConfigInvalid, match="Spark has no way in"):
+            catalog_confs({"uri": "https://rest/x", **bad})
+
+
+def test_another_kind_of_delegation_stays_as_it_is_written():
+    given = {"header.x-iceberg-access-delegation": "remote-signing"}
+    assert given.items() <= catalog_confs({"uri": "https://rest/x", **given}).items()
+    assert len(catalog_confs({"uri": "https://rest/x", **given})) == 4
 
 
 @pytest.mark.parametrize(

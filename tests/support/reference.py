@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.config.load import defaults
-from bookkeeper.config.settings import Compaction, Daemon, Evolve, Fold, Reaper, Retention, Table
+from bookkeeper.config.settings import Compaction, Daemon, Evolve, Fold, Reaper, Retention, Service, Table
 
 DOC = Path(__file__).parents[2] / "docs" / "configure.md"
 SECTIONS = {
@@ -20,6 +20,7 @@ SECTIONS = {
     "[tables.NAME.compaction]": Compaction,
     "[tables.NAME.evolve]": Evolve,
     "[tables.NAME.fold]": Fold,
+    "[tables.NAME.service]": Service,
 }
 BEGIN = "<!-- {section}: made by `python -m tests.support.reference` -->\n"
 END = "<!-- end -->\n"

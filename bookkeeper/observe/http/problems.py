@@ -83,6 +83,12 @@ def _txlogs(loop: TableLoop, metrics: TableMetrics, now: datetime) -> Iterator[P
         do += f"`bookkeeper rejected --table {table}` lists them, `bookkeeper replay TXLOG` gives one back."
         what = f"{_of(inspection.rejected, 'txlog')} rejected, the rows are not in the table{why}"
         yield Problem(WARNING, table, what, do, "BookkeeperTxlogRejected")
+    last = metrics.files_last
+    if last is not None and metrics.waiting_age(now) > last / 2:
+        age = format_rough(metrics.waiting_age(now))
+        what = f"a txlog waits for {age}; after {format_rough(last)} the catalog's service deletes the files it names"
+        do = f"Commit, replay or discard it: `bookkeeper verify --table {table}` names each. Copy the files away first."
+        yield Problem(BAD, table, what, do, "BookkeeperFilesAtRisk")
     if metrics.held:
         do = f"The log says why; `bookkeeper pending --table {table}` shows them. A newer bookkeeper may be needed."
         yield Problem(WARNING, table, f"{_of(metrics.held, 'txlog')} held", do, "BookkeeperTxlogHeld")

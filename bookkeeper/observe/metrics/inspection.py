@@ -65,6 +65,7 @@ class Inspection:
     consumers: tuple[ConsumerReport, ...] = ()
     omitted: int = 0
     rejected: int = 0
+    oldest_rejected: datetime | None = None
     newest: tuple[RejectedTxlog, ...] = ()
     free: float | None = None
     size: float | None = None
@@ -170,7 +171,8 @@ class TableInspector:
         known = {item.name: item for item in found.newest}
         times = {item.key.removeprefix(REJECTED): item.modified for item in listed}
         newest = [known.get(name) or self._read_reason(name, times[name]) for name in list(times)[:MOST_REJECTED]]
-        return replace(found, rejected=len(times), newest=tuple(newest), names=frozenset(list(times)[:MOST_NAMES]))
+        names, oldest = frozenset(list(times)[:MOST_NAMES]), min(times.values(), default=None)
+        return replace(found, rejected=len(times), oldest_rejected=oldest, newest=tuple(newest), names=names)
 
     def _read_reason(self, name: str, at: datetime) -> RejectedTxlog:
         why = self.book.folder.reason(name)

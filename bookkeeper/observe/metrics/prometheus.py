@@ -68,6 +68,10 @@ def _keyed(it: Scraped) -> bool:
     return _loaded(it) and it.stats.keyed
 
 
+def _by_catalog(it: Scraped) -> bool:
+    return _working(it) and it.metrics.files_last is not None
+
+
 def _everywhere(it: Scraped) -> bool:
     return True
 
@@ -189,6 +193,12 @@ _PENDING = (
     ),
     _gauge("txlogs_held", "txlogs left pending until a person acts", lambda it: it.metrics.held),
     _gauge("rejected_txlogs", "txlogs in rejected/", lambda it: it.metrics.inspection.rejected),
+    _gauge(
+        "waiting_age_share",
+        "age of the oldest pending or rejected txlog, as a share of the age at which the catalog deletes its files",
+        lambda it: it.metrics.waiting_share(it.now),
+        of=_by_catalog,
+    ),
 )
 _GROWS = (
     _gauge(

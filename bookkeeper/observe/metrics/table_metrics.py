@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from prometheus_client import Histogram
 
+from bookkeeper.config.maintained import is_by_catalog
 from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.contract import keyed
 from bookkeeper.contract.committed_txlogs import PROPERTY
@@ -56,6 +57,9 @@ class TableStats:
 
 class TableMetrics:
     """The metrics of one table."""
+
+    #: when the catalog's service may delete files of txlogs that wait; None: it deletes none
+    files_last: timedelta | None = None
 
     def __init__(self, table: str, began: float) -> None:
         self.table = table
@@ -122,6 +126,15 @@ class TableMetrics:
         """Seconds that the oldest pending txlog has been pending; it goes on growing while no tick succeeds."""
         return max((now - self.oldest).total_seconds(), 0.0) if self.oldest else 0.0
 
+    def waiting_age(self, now: datetime) -> timedelta:
+        """How long the oldest txlog has been pending or rejected: no snapshot names its files."""
+        oldest = self.inspection.oldest_rejected
+        return max(timedelta(seconds=self.age(now)), now - oldest if oldest else timedelta(0))
+
+    def waiting_share(self, now: datetime) -> float | None:
+        """Of the age at which the catalog's service may delete such files, None where it deletes none."""
+        return None if self.files_last is None else self.waiting_age(now) / self.files_last
+
     def rewrite_age(self, now: datetime) -> float:
         """Seconds that the oldest pending rewrite has been pending."""
         return max((now - self.oldest_rewrite).total_seconds(), 0.0) if self.oldest_rewrite else 0.0
@@ -171,6 +184,7 @@ class TableMetrics:
         pending = book.duties.rewrites.pending
         self.rewrites_pending, self.oldest_rewrite = len(pending), min(pending.values(), default=None)
         self.window, self.pending_limit = book.settings.window, book.settings.pending_limit
+        self.files_last = book.settings.service.orphan_age if is_by_catalog(book.settings) else None
         if view is not None and view is not self._seen:
             self._seen, self.stats = view, stats_of(view)
             with suppress(ValueError, OverflowError):  # a clock may have stamped it with any year

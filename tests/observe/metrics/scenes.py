@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from bookkeeper.config.settings import Reaper, Retention
+from bookkeeper.config.settings import Reaper, Retention, Service
 from bookkeeper.contract.committed_txlogs import PROPERTY, Mark, WriterMarks
 from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.contract.rewrite import key_of
@@ -264,6 +264,17 @@ SCENES = (
         alerts("BookkeeperTxlogRejected"),
         _torn,
         lambda stage: stage.lake.folder.discard_rejected([stage.kept]),
+    ),
+    Scene(
+        "serviced",
+        alerts("BookkeeperTxlogRejected", "BookkeeperFilesAtRisk"),
+        _torn,
+        lambda stage: stage.lake.folder.discard_rejected([stage.kept]),
+        settings={
+            "maintained_by": "catalog",
+            "folder": "memory://serviced",
+            "service": Service(orphan_age=timedelta(minutes=30)),
+        },
     ),
     Scene(
         "newer",

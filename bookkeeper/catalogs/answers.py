@@ -1,0 +1,89 @@
+"""
+What a REST catalog's refusals mean, in a sentence, and what to do about each.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from pyiceberg import exceptions as iceberg
+
+_RIGHTS = (
+    "Give its role in the catalog the right to load the table, and to write its data if it commits: docs/stores.md."
+)
+_SECRET = "Correct credential, token, token-file or auth.* in [catalog], and see whether the principal is still there."
+_ENDED = (
+    "Let it be renewed: credential (client id and secret), auth.type = oauth2, or token-file instead of token in "
+    "[catalog]."
+)
+_BUSY = "Nothing is lost; it is tried again, and not before the catalog allows it. Does another program ask too often?"
+_DOWN = "Nothing is lost; it is tried again. See the log of the catalog's server, or of the proxy before it."
+_CHANGED = "A proxy before the catalog may add conditions to requests; it is tried again."
+#: by the class of pyiceberg's exception: what happened, and what to do
+_MEANING: tuple[tuple[type[Exception], str, str], ...] = (
+    (iceberg.UnauthorizedError, "the catalog does not know this program's credentials (401)", _SECRET),
+    (iceberg.OAuthError, "the catalog's token endpoint gives this program no token", _SECRET),
+    (iceberg.ForbiddenError, "this program's role in the catalog has no right to do that (403)", _RIGHTS),
+    (iceberg.AuthorizationExpiredError, "this program's token has ended, and a new one too (419)", _ENDED),
+    (iceberg.TooManyRequestsError, "the catalog takes no more requests for now (429)", _BUSY),
+    (iceberg.ServiceUnavailableError, "the catalog is not available (503)", _DOWN),
+    (
+        iceberg.CommitStateUnknownException,
+        "the catalog failed during the commit (5xx), which may be in the table",
+        _DOWN,
+    ),
+    (iceberg.ServerError, "the catalog failed (5xx)", _DOWN),
+)
+#: characters of an answer that are shown
+_MOST = 300
+_LONGEST = timedelta(hours=1)
+
+
+def meaning(exc: Exception) -> tuple[str, str]:
+    """
+    What an exception of a catalog's client says, and what to do about it; ("", "") where nothing better is known.
+    """
+    status = _status(exc)
+    if status == 412:
+        return (
+            f"a condition of the request was not met (412), which is no conflict of a catalog: {shown(exc)}",
+            _CHANGED,
+        )
+    for kind, what, hint in _MEANING:
+        if isinstance(exc, kind):
+            return f"{what}: {shown(exc)}", hint
+    return "", ""
+
+
+def shown(exc: Exception) -> str:
+    """
+    An exception's message in one line, without background and SQL, and no more of a page than fits there.
+    """
+    line = str(exc).strip().partition("\n")[0]
+    return f"{type(exc).__name__}: {line if len(line) <= _MOST else line[:_MOST] + '...'}"
+
+
+def retry_after(exc: BaseException) -> timedelta | None:
+    """
+    How long the answer behind this exception asks to wait; None where it says nothing, or no number of seconds.
+    """
+    for response in _responses(exc):
+        text = str(response.headers.get("Retry-After", "")).strip()
+        if text.isascii() and text.isdecimal() and len(text) < 10:
+            return min(timedelta(seconds=int(text)), _LONGEST)
+    return None
+
+
+def _status(exc: BaseException) -> int | None:
+    return next((int(response.status_code) for response in _responses(exc)), None)
+
+
+def _responses(exc: BaseException) -> Iterator[Any]:
+    """The HTTP answers that an exception and its causes came from."""
+    cause: BaseException | None = exc
+    for _ in range(5):
+        if cause is None:
+            return
+        if (response := getattr(cause, "response", None)) is not None and hasattr(response, "headers"):
+            yield response
+        cause = cause.__cause__
