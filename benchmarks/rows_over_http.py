@@ -135,21 +135,13 @@ def rows(number: int, size: int) -> bytes:
 
 
 async def paced(clients: Clients, size: Size, request: Callable[[int], bytes]) -> None:
-    """Requests at a steady rate; those of one producer one after the other."""
+    """Requests at a steady rate."""
     began, sent, going = time.monotonic(), 0, set[asyncio.Task[None]]()
-    behind = dict[int, asyncio.Task[None]]()
-
-    async def turn(number: int, due: float, before: "asyncio.Task[None] | None") -> None:
-        if before is not None:
-            await before
-        await clients.post(due, request(number), rows(number, 1))
-
     while sent < size.rate * size.seconds:
         due = began + sent / size.rate
         if (early := due - time.monotonic()) > 0:
             await asyncio.sleep(early)
-        producer = sent % size.producers
-        task = behind[producer] = asyncio.create_task(turn(sent, due, behind.get(producer)))
+        task = asyncio.create_task(clients.post(due, request(sent), rows(sent, 1)))
         going.add(task)
         task.add_done_callback(going.discard)
         sent += 1

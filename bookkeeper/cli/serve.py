@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from itertools import count
@@ -20,6 +20,7 @@ from bookkeeper.cli.context import settings_of, several_tables, tables_option, u
 from bookkeeper.console import garbage, logs
 from bookkeeper.console.elapsed import elapsed
 from bookkeeper.console.errors import REFUSED, UNAVAILABLE, Command, exit_code
+from bookkeeper.console.limits import set_limits
 from bookkeeper.console.options import config_option, json_option, listen_option, log_options
 from bookkeeper.console.output import show_rows
 
@@ -29,11 +30,7 @@ if TYPE_CHECKING:
     from bookkeeper.serve.loop import Observer, TableLoop
     from bookkeeper.serve.tables import Tables
 
-
 log = logging.getLogger("bookkeeper")
-#: each table has about ten, and a thousand in all is a common limit
-_FILES = 65_536
-_SWITCH_SECONDS = 0.001
 _LATE_SECONDS = 3.0
 _BEGIN_SECONDS, _LONGEST_BEGIN_SECONDS, _LONG_SECONDS = 0.2, 30.0, 3600.0
 
@@ -76,7 +73,7 @@ def run(
     settings = settings_of(config)
     chosen = several_tables(settings, tables)
     logs.set_up(log_format, log_level)
-    _set_limits()
+    set_limits()
     with _ended(stop, lambda: settings.bookkeeper.stop_patience):
         log.info("bookkeeper started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
         folds = FoldThreads([PlanProcess().plan for _ in range(MOST_AT_ONCE)])
@@ -115,19 +112,6 @@ def _ended(stop: "StopSignal", patience: Callable[[], timedelta]) -> Iterator[No
         yield
     finally:
         over.request()
-
-
-def _set_limits() -> None:
-    """Raises the limit of open files for many tables, and shortens the interpreter's switch interval."""
-    import resource
-
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, wanted), most))
-    # A tick gives the interpreter up some sixty times, to read, write and sync; a busy table then keeps it for this
-    # long. With the default of 5 ms the slowest rows of the others were three times as late.
-    sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 def _freeze_once_opened(at_work: "Tables", look: int) -> bool:

@@ -17,6 +17,7 @@ import uvicorn
 
 from bookkeeper.console.exposition import CONTENT_TYPE, text
 from bookkeeper.console.families import exposed
+from bookkeeper.console.limits import set_limits
 from bookkeeper.console.output import say
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.console.web import Response, WebServer, address
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 #: requests wait so long for a bookkeeper that is behind, before they are answered 429
 PATIENCE = timedelta(seconds=2)
 #: connections at once; further requests are answered 503
-MOST_CONNECTIONS = 2000
+MOST_CONNECTIONS = 4000
 #: the part of the grace after which what has no answer gets 503
 _CUT = 0.8
 
@@ -157,6 +158,7 @@ def run_serve(
     tokens: Path | None = options["tokens"]
     if (tokens is None) != options["no_tokens"]:
         raise ConfigInvalid("either --tokens FILE or --no-tokens is expected")
+    set_limits()
     over = Event()
     tables = tables_of(folders, stores, name, options["slots"], clock, over)
     known = None if tokens is None else Tokens(tokens, clock)
