@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bookkeeper.config.settings import Service
 from bookkeeper.console.families import COUNTER, GAUGE, Family, exposed
 from bookkeeper.history.registry import Registry, spark
 from reaper.compactor.compactor import Compacted
@@ -39,7 +40,8 @@ OF_0_1_0 = (
 def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
     """What bookkeeper, reaper and a writer serve once everything has happened that has a metric."""
     root, watched = tmp_path_factory.mktemp("families"), Watched()
-    keyed = watched.add(root, "orders", **KEYED)
+    serviced = {"maintained_by": "catalog", "folder": f"{root}/folder", "service": Service(compacts=False)}
+    keyed = watched.add(root, "orders", **KEYED, **serviced)
     writer = Upserts(keyed)
     for value in "ab":
         writer.publish(value)
