@@ -13,7 +13,7 @@ from bookkeeper.catalogs import open as catalogs
 from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.config.maintained import is_by_catalog, refuse_keys
 from bookkeeper.config.settings import Table as TableSettings
-from bookkeeper.contract.keyed import keyed_of
+from bookkeeper.contract.keyed import PROPERTY as KEYED
 from bookkeeper.contract.txlog_folder import Folder, folder_url
 from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.store import Store
@@ -50,7 +50,7 @@ class ReaperContext:
         """The table as it is configured; raises Retry, TableUnusable, WrongFolder where there is no txlog folder."""
         open_store = open_store or stores_of(catalog, settings.identifier)
         table = catalogs.load_table(catalog, settings.identifier)
-        if keyed_of(table.metadata) is not None:
+        if KEYED in table.metadata.properties:
             refuse_keys(settings)
         url = folder_url(settings, table.metadata.location)
         storage = Storage(table.metadata, url, open_store, pace or Pace())

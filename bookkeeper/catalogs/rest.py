@@ -6,12 +6,14 @@ status 404 looks like a table that was dropped. Both are refused here, before py
 """
 
 import json
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.catalog.rest.auth import AuthManager
+from pyiceberg.catalog.rest.auth import AuthManager, OAuth2AuthManager, OAuth2TokenProvider
 from requests import Response, Session
 
 from bookkeeper.errors import CatalogUnavailable, ConfigInvalid
@@ -19,7 +21,10 @@ from bookkeeper.errors import CatalogUnavailable, ConfigInvalid
 TOKEN_FILE = "token-file"
 _MOST_TOKEN_BYTES = 2**16
 _AUTH = "auth."
+_CREDENTIALS = ("client_id", "client_secret", "token_url")
 _NUMBERS = ("refresh_margin", "expires_in")
+_SECONDS = 30
+_CLIENT = "Correct auth.oauth2.* in [catalog]; where the endpoint does not say how long tokens live: expires-in."
 _URI = "Does catalog.uri name the catalog itself, with its path, and https where it wants that?"
 _PROXY = f"A proxy or another server answers in its place. {_URI}"
 
@@ -46,10 +51,23 @@ def rest_properties(properties: Mapping[str, str]) -> dict[str, Any]:
         begin = f"{_AUTH}{kind}."
         own = {key.removeprefix(begin): value for key, value in properties.items() if key.startswith(begin)}
         named = {key.replace("-", "_"): value for key, value in own.items()}
-        found["auth"] = {"type": kind, kind: {key: _number(key, value) for key, value in named.items()}}
-        if impl := properties.get("auth.impl"):
-            found["auth"]["impl"] = impl
+        if kind == "oauth2":
+            found["auth"] = {"type": "custom", "impl": f"{__name__}.ClientCredentials", "custom": _oauth2(named)}
+        else:
+            found["auth"] = {"type": kind, kind: named}
+            if impl := properties.get("auth.impl"):
+                found["auth"]["impl"] = impl
     return found
+
+
+def _oauth2(given: Mapping[str, str]) -> dict[str, str | int]:
+    known = (*_CREDENTIALS, "scope", *_NUMBERS)
+    missing, unknown = set(_CREDENTIALS) - given.keys(), given.keys() - set(known)
+    for key in sorted(missing | unknown):
+        spoken = key.replace("_", "-")
+        what = "is missing" if key in missing else "is no key that is known"
+        raise ConfigInvalid(f"catalog.auth.oauth2.{spoken} {what}", hint="docs/stores.md names the keys.")
+    return {key: _number(key, value) for key, value in given.items()}
 
 
 def _number(key: str, value: str) -> str | int:
@@ -76,6 +94,28 @@ class TokenFile(AuthManager):
         if not token or len(token) > _MOST_TOKEN_BYTES or not token.isprintable():
             raise CatalogUnavailable(f"{self._path} holds no token", hint="It is one line, the token alone.")
         return f"Bearer {token}"
+
+
+class ClientCredentials(OAuth2AuthManager):
+    """pyiceberg's client credentials, renewed before they end, with a time limit and as careful with answers."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.token_provider = _Tokens(**given)
+
+
+class _Tokens(OAuth2TokenProvider):
+    def _refresh_token(self) -> None:
+        data = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
+        with Session() as session:
+            send = _checked(partial(session.request, timeout=_SECONDS))
+            answer = send("POST", self.token_url, data=data, headers={"Authorization": self._client_secret_header})
+        told = answer.json() if answer.ok else {}
+        lives = told.get("expires_in", self.expires_in)
+        if not told.get("access_token") or not isinstance(lives, int):
+            what = f"answered {answer.status_code}" if not answer.ok else "names no token, or not how long it lives"
+            raise CatalogUnavailable(f"the token endpoint {self.token_url} {what}", hint=_CLIENT)
+        self._token, self._expires_at = str(told["access_token"]), int(time.monotonic() + lives - self.refresh_margin)
 
 
 def _checked(send: Callable[..., Response]) -> Callable[..., Response]:

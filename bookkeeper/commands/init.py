@@ -36,7 +36,7 @@ from bookkeeper.contract import committed_txlogs as marks_format
 from bookkeeper.contract.card import Card
 from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.file_names import LOOSE, STRICT
-from bookkeeper.contract.keyed import keyed_of
+from bookkeeper.contract.keyed import PROPERTY as KEYED
 from bookkeeper.contract.known_table import check_unknown
 from bookkeeper.contract.txlog_folder import Folder, folder_url
 from bookkeeper.errors import (
@@ -90,7 +90,7 @@ def initialise(
     made: list[str] = []
     notes: list[str] = []
     table = _table(catalog, settings, schema, partition, fitting, made, notes, store)
-    if asks_for_keys(settings) or keyed_of(table.metadata) is not None:
+    if asks_for_keys(settings) or KEYED in table.metadata.properties:
         refuse_keys(settings)
     if asks_for_keys(settings) and make_keyed(table, settings):
         made.append("keys")

@@ -19,8 +19,6 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.catalogs.open import asked
 from bookkeeper.commands.odd_deletes import odd_footers
 from bookkeeper.commands.rewrites import IN_TABLE, read_pending, verdict
-from bookkeeper.commands.waiting import INFO as INFO
-from bookkeeper.commands.waiting import WARNING as WARNING
 from bookkeeper.commands.waiting import waiting
 from bookkeeper.config.settings import Table
 from bookkeeper.contract import txlog as txlog_format
@@ -41,7 +39,7 @@ from bookkeeper.stores.store import Head, Store, key_in
 from bookkeeper.tick.check import impossible_counts, is_format
 from bookkeeper.tick.plan_batch import gaps
 
-ERROR = "error"
+ERROR, WARNING, INFO = "error", "warning", "info"
 #: of a head whose files were deleted while they were read
 MOST_RELOADS = 5
 
@@ -148,7 +146,9 @@ def _checked(audit: Audit) -> list[Finding]:
         _rewrites,
     )
     at_risk = waiting(audit.settings, audit.folder, audit.view.marks, audit.ledger.clock())
-    return [finding for check in checks for finding in check(audit)] + [Finding(*item) for item in at_risk]
+    return [finding for check in checks for finding in check(audit)] + [
+        Finding(WARNING if soon else INFO, what, where) for soon, what, where in at_risk
+    ]
 
 
 def _double_paths(audit: Audit) -> Iterator[Finding]:

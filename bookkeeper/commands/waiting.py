@@ -11,20 +11,19 @@ from bookkeeper.config.units import format_duration
 from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.txlog_folder import Folder
 
-WARNING, INFO = "warning", "info"
 
-
-def waiting(settings: Table, folder: Folder, marks: Marks, now: datetime) -> Iterator[tuple[str, str, str]]:
+def waiting(settings: Table, folder: Folder, marks: Marks, now: datetime) -> Iterator[tuple[bool, str, str]]:
     """
-    That there is such a service, and each txlog that has waited for half of its age: severity, what, where.
+    That there is such a service, and each txlog that has waited for half of its age: whether it is a
+    risk, what, where.
     """
     if not is_by_catalog(settings):
         return
     age, half = settings.service.orphan_age, settings.service.orphan_age / 2
     what = "the catalog's service maintains the table: it deletes files that no snapshot names after"
-    yield INFO, f"{what} {format_duration(age)}", settings.identifier
+    yield False, f"{what} {format_duration(age)}", settings.identifier
     for place, found in (("pending", folder.pending()), ("rejected", folder.rejected())):
         for item in found:
             if item.modified < now - half and not marks.is_in(item.name):
                 since = f"the txlog has been {place} for over {format_duration(half)}"
-                yield WARNING, f"{since}; after {format_duration(age)} its files may go", str(item.name)
+                yield True, f"{since}; after {format_duration(age)} its files may go", str(item.name)

@@ -6,6 +6,7 @@ deletes them, the txlog folder must lie where it deletes nothing, and the reaper
 """
 
 from dataclasses import replace
+from datetime import timedelta
 
 from bookkeeper.config.settings import Table
 from bookkeeper.errors import ConfigInvalid, TableUnusable
@@ -54,7 +55,8 @@ def maintained(table: Table) -> Table:
         table,
         # A writer publishes no file older than half of it; the rest is for txlogs that wait.
         orphan_age=min(table.orphan_age, service.orphan_age / 2),
-        marks_renew=min(table.marks_renew, service.snapshot_age / 2),
+        # Once the service has committed, the snapshot of the marks expires as any other.
+        marks_renew=min(table.marks_renew, timedelta(minutes=1)),
         reaper=replace(table.reaper, max_hold=min(table.reaper.max_hold, service.snapshot_age)),
         compaction=replace(table.compaction, engine=table.compaction.engine or "off"),
     )

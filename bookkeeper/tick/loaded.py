@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from bookkeeper.config.maintained import refuse_keys
 from bookkeeper.config.settings import Table
+from bookkeeper.contract.keyed import PROPERTY as KEYED
 from bookkeeper.contract.table_log import TableLog
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.ledger.ledger import Ledger
@@ -54,7 +55,7 @@ class LoadedTable:
             return known, False
         self.view = None  # until the load has been seen through
         view, card, marks_copy = load(self.ledger, self.folder, known=known)
-        if view.is_keyed:
+        if KEYED in view.metadata.properties:
             refuse_keys(self.settings)
         if mend_delete_spec(view.table):
             self.log.warning("the delete spec was gone or does not fit; another is used", action="keys")

@@ -18,6 +18,7 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import LongType, NestedField
 
+from bookkeeper.catalogs import rest
 from bookkeeper.catalogs.answers import shown
 from bookkeeper.catalogs.open import commit, load_table, open_catalog
 from bookkeeper.config.settings import Catalog, Daemon
@@ -164,6 +165,7 @@ def test_the_loop_waits_as_long_as_the_catalog_asks_and_no_longer_than_backoff_m
 
 def test_oauth2_tokens_are_renewed_before_they_end(server: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "time", server.now)
+    monkeypatch.setattr(rest, "time", server.now)
     server.lives = 300
     given = {"client-id": "id", "client-secret": "s3cret", "token-url": f"{server.uri}/token", "scope": "catalog"}
     catalog = opened(server, **{"auth.type": "oauth2", **{f"auth.oauth2.{key}": text for key, text in given.items()}})
@@ -176,6 +178,28 @@ def test_oauth2_tokens_are_renewed_before_they_end(server: Answering, monkeypatc
     assert len(refused) == 8  # each load was sent once: none was answered 401
     (first, *_) = (request for request in server.seen if request.path.endswith("/token"))
     assert parse_qs(first.body.decode()) == {"grant_type": ["client_credentials"], "scope": ["catalog"]}
+
+
+OAUTH2 = {"client-id": "id", "client-secret": "s3cret", "scope": "catalog"}
+
+
+@pytest.mark.parametrize(
+    "answer, what",
+    [
+        (error(401, "invalid_client"), "answered 401"),
+        (Reply(302, [("Location", "/elsewhere")], b""), "redirect"),
+        (Reply(200, [("Content-Type", "text/html")], PAGE), "no answer of a catalog"),
+        (Reply(200, [JSON], b'{"access_token": "t"}'), "how long it lives"),
+        (Reply(200, [JSON], b'{"expires_in": 60}'), "names no token"),
+    ],
+)
+def test_a_token_endpoint_that_gives_no_token_is_named(server: Answering, answer: Reply, what: str) -> None:
+    given = {"auth.type": "oauth2", **{f"auth.oauth2.{key}": text for key, text in OAUTH2.items()}}
+    server.commit = answer
+    with pytest.raises(CatalogUnavailable, match=what) as raised:
+        opened(server, **given, **{"auth.oauth2.token-url": f"{server.uri}/others"})
+    assert raised.value.hint and "s3cret" not in str(raised.value)
+    assert not [request for request in server.seen if "elsewhere" in request.path]
 
 
 def test_a_credential_is_renewed_once_a_token_has_ended(server: Answering) -> None:
@@ -212,7 +236,13 @@ def test_a_token_in_a_file_is_read_for_each_request(server: Answering, tmp_path:
     [
         {"token-file": "/t", "credential": "a:b"},
         {"token-file": "/t", "token": "a"},
-        {"auth.type": "oauth2", "auth.oauth2.expires-in": "soon"},
+        {
+            "auth.type": "oauth2",
+            **{f"auth.oauth2.{key}": "x" for key in (*OAUTH2, "token-url")},
+            "auth.oauth2.expires-in": "soon",
+        },
+        {"auth.type": "oauth2", **{f"auth.oauth2.{key}": "x" for key in OAUTH2}},
+        {"auth.type": "oauth2", **{f"auth.oauth2.{key}": "x" for key in (*OAUTH2, "token-url", "realm")}},
     ],
 )
 def test_what_contradicts_is_refused_by_name(server: Answering, given: dict[str, str]) -> None:

@@ -175,7 +175,7 @@ def test_ages_stay_within_those_of_the_service() -> None:
     assert found.compaction.engine == OFF and maintained(found) == found
     shorter = replace(found, orphan_age=timedelta(hours=2), marks_renew=timedelta(days=1))
     assert maintained(shorter).orphan_age == timedelta(hours=2)
-    assert maintained(shorter).marks_renew == timedelta(hours=6)
+    assert maintained(shorter).marks_renew == timedelta(minutes=1)
 
 
 @pytest.mark.parametrize("place", ["s3://lake/t", "s3://lake/t/_bookkeeper", "s3a://lake/t/_x/y"])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bookkeeper.config.settings import Service
 from bookkeeper.console.exposition import text as told_by
 from bookkeeper.console.families import COUNTER, GAUGE, Family, exposed
 from bookkeeper.history.registry import Registry, spark
@@ -42,7 +43,8 @@ OF_0_1_0 = (
 def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """What bookkeeper, reaper, a writer and a server of rows serve once everything has happened that has a metric."""
     root, watched = tmp_path_factory.mktemp("families"), Watched()
-    keyed = watched.add(root, "orders", **KEYED)
+    serviced = {"maintained_by": "catalog", "folder": f"{root}/folder", "service": Service(compacts=False)}
+    keyed = watched.add(root, "orders", **KEYED, **serviced)
     writer = Upserts(keyed)
     for value in "ab":
         writer.publish(value)
