@@ -22,6 +22,7 @@ from bookkeeper.errors import Backpressure, BookkeeperError, NotPossible, Schema
 from writers.http.requests import Answer, Ask, Post, Refused, refused
 from writers.http.rows import RowReader
 from writers.metrics import WriterMetrics
+from writers.publish.card_follower import KeysChanged
 from writers.timing import Clock
 from writers.writer import Writer
 
@@ -67,10 +68,12 @@ class Lane:
         self._card_asked: datetime | None = None
         #: what this turn has taken from the queue and not answered
         self._batch = list[Post]()
+        self._has_run = False
 
     def __call__(self) -> None:
         """Serves until the process ends."""
         while not self.table.over.is_set():
+            self._has_run = False
             try:
                 self._turn()
             except Backpressure as exc:
@@ -98,7 +101,12 @@ class Lane:
         return closing(writer)
 
     def _trouble(self, exc: Exception, answer: Answer) -> None:
-        """A run has ended: each request that it had is answered, and may be sent again."""
+        """
+        A run has ended: each request that it had is answered, and may be sent again. Where none could begin, each
+        request of the queue is answered too: else those of a long outage would pile up.
+        """
+        if not self._has_run:
+            self._drain()
         log.warning("writer begins anew", extra={"action": "again", "writer": self.name, "cause": str(exc)})
         self._answer_all(answer)
         self.table.over.wait(_PAUSE_SECONDS)
@@ -112,9 +120,13 @@ class Lane:
         """Takes all that waits in the queue."""
         while True:
             try:
-                self._came(self.queue.get_nowait())
+                self._take(self.queue.get_nowait())
             except Empty:
                 return
+
+    def _take(self, item: Post | Ask) -> None:
+        if not item.answered:  # its client may have sent it again
+            self._came(item)
 
     def _came(self, item: Post | Ask) -> None:
         assert isinstance(item, Post)
@@ -122,13 +134,14 @@ class Lane:
 
     def _gather(self, seconds: float = _IDLE_SECONDS) -> None:
         """Takes what comes; waits so many seconds for a first request, and LINGER for more."""
+        self._has_run = True
         try:
             item = self.queue.get(timeout=seconds)
         except Empty:
             return
         began, size = self.table.clock(), 0
         while True:
-            self._came(item)
+            self._take(item)
             size += item.size if isinstance(item, Post) else 0
             left = LINGER - (self.table.clock() - began)
             if size >= BATCH_BYTES or not timedelta(0) < left <= LINGER:
@@ -158,6 +171,8 @@ class Lane:
             try:
                 self._put(writer, self._table(writer, post), _offsets([post]))
                 taken.append(post)
+            except KeysChanged:
+                raise
             except Refused as exc:
                 post.answer(exc.answer)
                 stopped.add(post.producer)

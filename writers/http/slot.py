@@ -16,6 +16,7 @@ from bookkeeper.contract.offsets import Offsets, slot_name
 from bookkeeper.errors import Fenced, StorageUnavailable
 from bookkeeper.leases.beside import RenewedBeside
 from bookkeeper.leases.lease import Lease, lease_on
+from writers.http.chain import Chain, OtherSource, check_source
 from writers.http.lane import Lane, Table, later
 from writers.http.requests import Answer, Ask, Post, number_of, refused
 from writers.publish.suspects import Suspects
@@ -36,15 +37,17 @@ class Slot(Lane):
         #: by producer those that came before their turn, with the time; and all that are published
         self._ahead = dict[str, list[tuple[datetime, Post]]]()
         self._waiting, self._asks = list[Post](), list[Ask]()
+        self._lease: Lease | None = None
+        self._chain: Chain | None = None
 
     def __call__(self) -> None:
         """Serves until the process ends, and gives the lease back."""
-        self._lease = self._leased()
         try:
             super().__call__()
         finally:
-            with suppress(StorageUnavailable):  # then it ends by itself
-                self._lease.release()
+            if self._lease is not None:
+                with suppress(StorageUnavailable):  # then it ends by itself
+                    self._lease.release()
 
     def _leased(self) -> Lease:
         folder = self.table.open_folder()
@@ -52,12 +55,17 @@ class Slot(Lane):
         return lease if lease.lasting is None else RenewedBeside(lease, lease.lasting)
 
     def _turn(self) -> None:
+        if self._lease is None:
+            self._lease = self._leased()
         if not self._lease.hold(self.table.clock()):
             self._drain()
             self._answer_all(refused(503, f"another instance serves {self.name}", "Send it again, there.", later()))
             self.table.over.wait(LOOK_SECONDS)
             return
         with self._open() as writer:
+            folder = self.table.open_folder()
+            check_source(folder, self.table, self.name, writer.offsets)
+            self._chain = Chain(folder, writer, self.table.clock)
             while not self.table.over.is_set():
                 if not self._lease.hold(self.table.clock()):
                     raise Fenced(f"the lease of {self.name} is another instance's")
@@ -68,6 +76,8 @@ class Slot(Lane):
             self._gather(LOOK_SECONDS)
         else:
             self._gather()
+        if not (self._batch or self._ahead or self._waiting or self._asks):
+            return
         ready, behind = self._ready(writer.offsets), list[Post]()
         for group in self._groups(writer, ready):
             posts = [post for producer in group for post in ready[producer]]
@@ -133,24 +143,23 @@ class Slot(Lane):
 
     def _settle(self, writer: Writer) -> None:
         """Answers what is in the table, or published for those that wait for no more; raises Fenced."""
-        self._waiting = [post for post in self._waiting if not post.answered]
-        if not (self._waiting or self._asks):
-            return
-        committed, published = writer.committed_offsets(), writer.offsets
+        assert self._chain is not None
+        committed, published = self._chain.committed(), writer.offsets
+        waiting = [post for post in self._waiting if not post.answered]
+        self._waiting = []
+        for post in waiting:
+            if (number_of(committed.get(post.producer)) or 0) >= post.sequence:
+                post.answer(Answer(200, {**_state(post.producer, published, committed), **_about(post)}))
+            else:
+                self._waiting.append(post)
+        if self._waiting or self._asks:
+            self._chain.look(committed)
         for ask in self._asks:
             ask.answer(Answer(200, _state(ask.producer, published, committed)))
-        self._asks = []
-        left = list[Post]()
         for post in self._waiting:
-            is_in = (number_of(committed.get(post.producer)) or 0) >= post.sequence
-            if is_in or post.until_published:
-                more = {"sequence": post.sequence, **({"duplicate": True} if post.is_duplicate else {})}
-                post.answer(Answer(200 if is_in else 202, {**_state(post.producer, published, committed), **more}))
-            else:
-                left.append(post)
-        self._waiting = left
-        if left:
-            writer.look()
+            if post.until_published:
+                post.answer(Answer(202, {**_state(post.producer, published, committed), **_about(post)}))
+        self._asks, self._waiting = [], [post for post in self._waiting if not post.answered]
 
     def _answer_all(self, answer: Answer) -> None:
         for post in (*self._waiting, *(post for items in self._ahead.values() for _, post in items)):
@@ -161,10 +170,16 @@ class Slot(Lane):
         super()._answer_all(answer)
 
     def _unavailable(self, exc: Exception) -> Answer:
+        if isinstance(exc, OtherSource):
+            return refused(503, str(exc), exc.hint, later(30))
         if isinstance(exc, Fenced):
             self._suspects.fenced(exc)
         hint = "Send it again with the same Sequence: what was taken is recognised."
         return refused(503, "it is not known yet whether the rows were taken", hint, later())
+
+
+def _about(post: Post) -> dict[str, object]:
+    return {"sequence": post.sequence, **({"duplicate": True} if post.is_duplicate else {})}
 
 
 def _state(producer: str, published: Offsets, committed: Offsets) -> dict[str, object]:

@@ -18,6 +18,10 @@ from writers.timing import Wait, retry
 log = logging.getLogger(__name__)
 
 
+class KeysChanged(NotPossible):
+    """The table was append-only and is keyed now, or the reverse: another run can go on."""
+
+
 class CardFollower:
     """
     Reads card.json, and says what follows for data files (`spec`) and where they go (`store`).
@@ -50,10 +54,10 @@ class CardFollower:
         return self.spec.card
 
     def check_keys(self) -> None:
-        """Raises NotPossible where the table was append-only and is keyed now, or the reverse."""
+        """Raises KeysChanged where the table was append-only and is keyed now, or the reverse."""
         if self.newer is not None and (self.newer.keyed is None) != (self.card.keyed is None):
             hint = "publish() what was written so far, then open a new Writer."
-            raise NotPossible(f"{self.card.table} was append-only and has keys now, or the reverse", hint=hint)
+            raise KeysChanged(f"{self.card.table} was append-only and has keys now, or the reverse", hint=hint)
 
     def newest(self) -> Card:
         """The card as it is now; the one that is written by where it cannot be read."""

@@ -70,7 +70,7 @@ class Suspects:
         for channel in channels:
             if not self._still(channel, committed.get(channel)):
                 together.append(channel)
-            elif (until := self._known[channel].until) is None or until <= now:
+            elif not self._rests(channel, now):
                 alone.append([channel])
         parts = [together[at : at + MOST_IN_TXLOG] for at in range(0, len(together), MOST_IN_TXLOG)]
         return [*parts, *alone]
@@ -86,9 +86,13 @@ class Suspects:
     def resting(self) -> dict[str, datetime]:
         """Channels that rest, and until when."""
         now = self._clock()
-        return {
-            channel: item.until for channel, item in self._known.items() if item.until is not None and item.until > now
-        }
+        rests = [channel for channel in self._known if self._rests(channel, now)]
+        return {channel: until for channel in rests if (until := self._known[channel].until) is not None}
+
+    def _rests(self, channel: str, now: datetime) -> bool:
+        """A clock that was put back makes no rest longer than the longest."""
+        until = self._known[channel].until
+        return until is not None and now < until <= now + MOST_REST
 
     def _still(self, channel: str, committed: str | None) -> bool:
         suspect = self._known.get(channel)

@@ -1,0 +1,83 @@
+"""
+What a run of a slot believes of its chain, held against what the folder says.
+
+A run knows by heart what its producers have reached. That is wrong once a person or a bookkeeper has taken some of it
+back: a producer was forgotten, the table went back or is another one, or a txlog that an earlier run had published was
+rejected. Then the run ends, and the next one reads the chain anew: nothing that is not in the table is taken for a
+request that came before.
+"""
+
+from datetime import datetime, timedelta
+
+from bookkeeper.contract.offsets import Offsets, is_slot, slot_of
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.errors import Fenced, NotPossible
+from writers.http.lane import Table
+from writers.http.requests import PRODUCER, number_of
+from writers.timing import Clock
+from writers.writer import Writer
+
+#: between two listings of what earlier runs have left
+_LOOK_EVERY = timedelta(seconds=1)
+
+
+class OtherSource(NotPossible):
+    """The slots of this name have channels that this source would have in other slots, or that are no producers."""
+
+
+def check_source(folder: Folder, table: Table, name: str, published: Offsets) -> None:
+    """
+    Raises OtherSource unless each channel of the source's slots is a producer, in the slot where it is looked for;
+    `published` are those of the slot `name`. Raises StorageUnavailable.
+    """
+    copy = folder.marks()
+    known = {} if copy is None else {slot: marks.offsets for slot, marks in copy.marks.writers.items()}
+    for slot, offsets in {**known, name: published}.items():
+        for channel in offsets if is_slot(table.source, slot) else ():
+            if not PRODUCER.fullmatch(channel):
+                hint = "Give each command that writes this table a --name of its own."
+                raise OtherSource(f"{slot} is a slot of another source, it has read {channel}", hint=hint)
+            if (wanted := slot_of(table.source, channel, table.slots)) != slot:
+                hint = "Start it with the same --slots as before, or change it by `bookkeeper rehash`."
+                what = f"{slot} has producer {channel}, and it would be {wanted} now: the number of slots has changed"
+                raise OtherSource(what, hint=hint)
+
+
+class Chain:
+    """
+    The chain of a run; `committed` and `look` raise Fenced where what the run knows is not so any more, and
+    StorageUnavailable.
+    """
+
+    def __init__(self, folder: Folder, writer: Writer, clock: Clock) -> None:
+        self._folder, self._writer, self._clock = folder, writer, clock
+        self._committed = writer.committed_offsets()
+        self._looked_at: datetime | None = None
+
+    def committed(self) -> Offsets:
+        """The committed offsets, of which none may be less than before."""
+        before, self._committed = self._committed, self._writer.committed_offsets()
+        for producer, offset in before.items():
+            if (number_of(self._committed.get(producer)) or 0) < (number_of(offset) or 0):
+                raise Fenced(f"the table does not have sequence {offset} of {producer} any more")
+        return self._committed
+
+    def look(self, committed: Offsets) -> None:
+        """Whether a txlog of this run was rejected, or one that an earlier run has published."""
+        self._writer.look()
+        now = self._clock()
+        if not (self._writer.all_committed and self._is_ahead(committed)):
+            return
+        if self._looked_at is not None and timedelta(0) <= now - self._looked_at < _LOOK_EVERY:
+            return
+        self._looked_at = now
+        # Pending ones first: what is committed in between is in the marks.
+        waits = any(item.name.writer == self._writer.name for item in self._folder.pending())
+        if not waits and self._is_ahead(self.committed()):
+            raise Fenced(f"a txlog of {self._writer.name} that an earlier run has published is not there any more")
+
+    def _is_ahead(self, committed: Offsets) -> bool:
+        return any(
+            (number_of(offset) or 0) > (number_of(committed.get(name)) or 0)
+            for name, offset in self._writer.offsets.items()
+        )
