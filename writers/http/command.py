@@ -21,15 +21,14 @@ from bookkeeper.console.signals import StopSignal
 from bookkeeper.console.web import Response, WebServer, address
 from bookkeeper.contract.names import check_writer
 from bookkeeper.contract.offsets import slot_name
-from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ConfigInvalid, Missing, NotPossible
 from bookkeeper.stores.store import Store
 from writers.http.front import Front
 from writers.http.lane import Table
 from writers.http.tokens import Tokens
 from writers.metrics import FAMILIES
+from writers.opener import Opener
 from writers.timing import Clock
-from writers.writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -55,23 +54,17 @@ def tables_of(
     check_writer(slot_name(name, slots - 1))
     found = dict[str, Table]()
 
-    def opened(where: Folder, slot: str) -> Writer:
-        return Writer.open(where, slot, clock=clock, wait=over.wait, patience=PATIENCE, stores=stores)
-
     for url, given in folders.items():
-
-        def open_folder(url: str = url) -> Folder:
-            return Folder(stores(url))
-
+        opener = Opener(url, stores, clock, over.wait, PATIENCE)
         try:
-            card = open_folder().card()
+            card = opener.folder().card()
         except Missing as exc:
             hint = "Give the folder that `bookkeeper init` printed."
             raise NotPossible(f"there is no card.json in {url}", hint=hint) from exc
         table = given or card.table.rpartition(".")[2]
         if table in found:
             raise ConfigInvalid(f"two tables are named {table}", hint="Serve one of them by another process.")
-        found[table] = Table(table, name, open_folder, opened, clock, over, slots)
+        found[table] = Table(table, name, opener, clock, over, slots)
     return [*found.values()]
 
 

@@ -6,16 +6,13 @@ txlogs behind them, and a request that they name is recognised, after any crash 
 goes ahead, all requests that wait are answered 503, and the next run reads the chain anew.
 """
 
-import os
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 
 from bookkeeper.contract.offsets import Offsets, slot_name
 from bookkeeper.errors import Fenced, StorageUnavailable
-from bookkeeper.leases.beside import RenewedBeside
-from bookkeeper.leases.lease import Lease, lease_on
+from bookkeeper.leases.slot_lease import slot_lease
 from writers.http.lane import Lane, Table, later
 from writers.http.requests import Answer, Ask, Post, number_of, refused
 from writers.publish.suspects import Suspects
@@ -39,17 +36,12 @@ class Slot(Lane):
 
     def __call__(self) -> None:
         """Serves until the process ends, and gives the lease back."""
-        self._lease = self._leased()
+        self._lease = slot_lease(self.table.opener.folder().store, self.name)
         try:
             super().__call__()
         finally:
             with suppress(StorageUnavailable):  # then it ends by itself
                 self._lease.release()
-
-    def _leased(self) -> Lease:
-        folder = self.table.open_folder()
-        lease: Lease = lease_on(folder.store, f"slots/{self.name}.lease", f"{socket.gethostname()} {os.getpid()}")
-        return lease if lease.lasting is None else RenewedBeside(lease, lease.lasting)
 
     def _turn(self) -> None:
         if not self._lease.hold(self.table.clock()):
