@@ -22,6 +22,7 @@ from bookkeeper.console.web import Response, WebServer, address
 from bookkeeper.contract.names import check_writer
 from bookkeeper.contract.offsets import slot_name
 from bookkeeper.errors import ConfigInvalid, Missing, NotPossible
+from bookkeeper.leases.slot_lease import is_address
 from bookkeeper.stores.store import Store
 from writers.http.front import Front
 from writers.http.lane import Table
@@ -47,9 +48,11 @@ def tables_of(
     slots: int,
     clock: Clock,
     over: Event,
+    address: str,
 ) -> list[Table]:
     """
-    The tables by their names ("": as their cards say), each with its txlog folder; raises ConfigInvalid, NotPossible.
+    The tables by their names ("": as their cards say), each with its txlog folder; `address`: at which other instances
+    reach this one. Raises ConfigInvalid, NotPossible.
     """
     check_writer(slot_name(name, slots - 1))
     found = dict[str, Table]()
@@ -64,7 +67,7 @@ def tables_of(
         table = given or card.table.rpartition(".")[2]
         if table in found:
             raise ConfigInvalid(f"two tables are named {table}", hint="Serve one of them by another process.")
-        found[table] = Table(table, name, opener, clock, over, slots)
+        found[table] = Table(table, name, opener, clock, over, slots, address)
     return [*found.values()]
 
 
@@ -86,6 +89,23 @@ def listening(listen: str) -> socket.socket:
     except OSError as exc:
         hint = "Is another one running here? --http says where: another port, or port 0 for any free one."
         raise NotPossible(f"cannot listen on {listen}: {exc.strerror or exc}", hint=hint) from exc
+
+
+def address_of(at: socket.socket, advertised: str | None) -> str:
+    """
+    The address at which other instances reach this one: what is advertised, else where it listens, with the name of
+    this machine where that is every address. Raises ConfigInvalid.
+    """
+    if advertised is not None:
+        if not is_address(advertised):
+            raise ConfigInvalid(f"--advertise {advertised}: http://HOST:PORT or https://HOST:PORT is expected")
+        return advertised
+    host, port = at.getsockname()[:2]
+    return _url(socket.gethostname() if host in ("0.0.0.0", "::") else host, port)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def serve(front: Front, at: socket.socket, stop: StopSignal, over: Event, grace: timedelta) -> None:
@@ -143,13 +163,12 @@ def run_serve(
     if (tokens is None) != options["no_tokens"]:
         raise ConfigInvalid("either --tokens FILE or --no-tokens is expected")
     over = Event()
-    tables = tables_of(folders, stores, name, options["slots"], clock, over)
-    known = None if tokens is None else Tokens(tokens, clock)
-    front = Front(tables, known, options["max_body"], options["memory"])
-    small = _small_server(front, tables, options) if options["listen"] else None
     with listening(options["http"]) as at:
-        host, port = at.getsockname()[:2]
-        say(f"rows are taken at http://{f'[{host}]' if ':' in host else host}:{port}/v1/tables/NAME/rows")
+        tables = tables_of(folders, stores, name, options["slots"], clock, over, address_of(at, options["advertise"]))
+        known = None if tokens is None else Tokens(tokens, clock)
+        front = Front(tables, known, options["max_body"], options["memory"])
+        small = _small_server(front, tables, options) if options["listen"] else None
+        say(f"rows are taken at {_url(*at.getsockname()[:2])}/v1/tables/NAME/rows")
         try:
             serve(front, at, stop, over, options["grace"])
         finally:

@@ -4,6 +4,7 @@ The front: requests are checked and read in the server's loop, handed to the thr
 It owns the lanes and starts the thread of each with its first request.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from starlette.routing import Route
 from bookkeeper.contract.offsets import slot_of
 from bookkeeper.threads import start
 from writers.http.body import lines_of, read_body
+from writers.http.forward import Forward, answer_of, of_ask, of_post, passes_on, unanswered
 from writers.http.lane import Lane, Table, Unnamed, later
 from writers.http.requests import MOST_SEQUENCE, PRODUCER, Answer, Ask, Pending, Post, Refused, refused
 from writers.http.slot import Slot
@@ -78,19 +80,38 @@ class Front:
             lines = lines_of(body, headers.get("content-type", ""))
             post = Post(lines, len(body), producer, sequence, until_published)
             del body, lines
-            return await self._answered(post, self._lane(table, producer))
+            answer = await self._answered(post, self._lane(table, producer))
+            if not passes_on(answer, headers):
+                return _response(answer)
+            reserve(post.size)
+            return _response(await self._passed_on(answer.owner, of_post(table.name, post, headers)))
 
     async def _ask(self, request: Request) -> JSONResponse:
         table, producer = self._allowed(request), _producer(request.path_params["producer"])
-        return await self._answered(Ask(producer), self._lane(table, producer))
+        answer = await self._answered(Ask(producer), self._lane(table, producer))
+        if passes_on(answer, request.headers):
+            answer = await self._passed_on(answer.owner, of_ask(table.name, producer, request.headers))
+        return _response(answer)
 
-    async def _answered(self, pending: Post | Ask, lane: Lane) -> JSONResponse:
+    async def _passed_on(self, owner: str, request: Forward) -> Answer:
+        """The answer of the instance that has the slot."""
+        pending = Pending()
+        asking = asyncio.create_task(answer_of(owner, request))
+        asking.add_done_callback(lambda done: None if done.cancelled() else pending.cut(done.result()))
+        self._pending.add(pending)
+        try:
+            return await pending.answer_within(ANSWER_SECONDS, unanswered())
+        finally:
+            self._pending.discard(pending)
+            asking.cancel()
+
+    async def _answered(self, pending: Post | Ask, lane: Lane) -> Answer:
         late = "it is not known yet whether the rows were taken"
         hint = "Send it again: with the same Producer and Sequence it is recognised, without them it may be in twice."
         self._pending.add(pending)
         try:
             lane.queue.put(pending)
-            return _response(await pending.answer_within(ANSWER_SECONDS, refused(503, late, hint, later())))
+            return await pending.answer_within(ANSWER_SECONDS, refused(503, late, hint, later()))
         finally:
             self._pending.discard(pending)
 

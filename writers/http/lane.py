@@ -45,6 +45,8 @@ class Table:
     clock: Clock
     over: Event
     slots: int = 4
+    #: at which other instances reach this one
+    address: str = ""
     figures: dict[str, WriterMetrics] = field(default_factory=dict)
 
 
