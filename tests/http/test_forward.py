@@ -10,10 +10,9 @@ from threading import Thread
 import pytest
 
 from bookkeeper.errors import ConfigInvalid
-from bookkeeper.leases.object_lease import PutLease
 from bookkeeper.leases.slot_lease import lease_name, owner_of, slot_lease
 from bookkeeper.stores.open import open_store
-from tests.http.served import Client, Door, Reply, door, ndjson, numbers, queue, until
+from tests.http.served import Door, Reply, door, ndjson, numbers, queue, until
 from tests.support.threads import again_and_again
 from tests.support.writer_queue import Queue
 from writers.http.command import address_of, listening
@@ -173,7 +172,6 @@ def test_what_a_lease_on_an_object_store_says(tmp_path: Path) -> None:
     (tmp_path / "slots").mkdir()
     (tmp_path / lease_name("s-00")).write_text('{"holder": "host 12 http://a:80", "id": "x"}')
     assert owner_of(store, "s-00") == "http://a:80"
-    assert PutLease(store, "x", "host 12 http://a:80").holder.endswith("http://a:80")
 
 
 def test_what_is_advertised() -> None:
@@ -186,8 +184,3 @@ def test_what_is_advertised() -> None:
                 address_of(at, wrong)
     with listening("127.0.0.1:0") as at:
         assert address_of(at, None) == f"http://127.0.0.1:{at.getsockname()[1]}"
-
-
-def test_a_producer_of_another_instance_is_asked_with_a_client_of_its_own(lake: Queue) -> None:
-    with two(lake) as (owner, other):
-        assert Client(other.port).state("p") == owner.state("p")
