@@ -24,6 +24,7 @@ from bookkeeper.contract.offsets import slot_name
 from bookkeeper.errors import ConfigInvalid, Missing, NotPossible
 from bookkeeper.leases.slot_lease import is_address
 from bookkeeper.stores.store import Store
+from writers.http import protocol
 from writers.http.front import Front
 from writers.http.lane import Table
 from writers.http.tokens import Tokens
@@ -35,8 +36,6 @@ log = logging.getLogger(__name__)
 
 #: requests wait so long for a bookkeeper that is behind, before they are answered 429
 PATIENCE = timedelta(seconds=2)
-#: connections at once; further requests are answered 503
-MOST_CONNECTIONS, MOST_HEAD_BYTES = 2000, 16_384
 #: the part of the grace after which what has no answer gets 503
 _CUT = 0.8
 
@@ -114,15 +113,15 @@ def serve(front: Front, at: socket.socket, stop: StopSignal, over: Event, grace:
     """
     config = uvicorn.Config(
         front.app,
-        http="h11",
+        http=protocol.BoundedProtocol,
         ws="none",
         loop="asyncio",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        h11_max_incomplete_event_size=MOST_HEAD_BYTES,
-        limit_concurrency=MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=protocol.MOST_HEAD_BYTES,
+        limit_concurrency=protocol.MOST_CONNECTIONS + 1,
         timeout_graceful_shutdown=max(1, round(grace.total_seconds())),
     )
     server = _Server(config)
@@ -138,8 +137,15 @@ def serve(front: Front, at: socket.socket, stop: StopSignal, over: Event, grace:
 
         for handle in stop.wakes():
             loop.add_reader(handle, end)
-        await server.serve(sockets=[at])
+        watching = asyncio.create_task(protocol.watch(server.server_state.connections))
+        try:
+            await server.serve(sockets=[at])
+        finally:
+            watching.cancel()
 
+    protocol.allow_connections()
+    # what strangers send is no line of the log each
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     try:
         asyncio.run(until_stopped())
     finally:

@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Thread
 
 from starlette.applications import Starlette
@@ -20,6 +21,7 @@ from bookkeeper.contract.offsets import slot_of
 from bookkeeper.threads import start
 from writers.http.body import lines_of, read_body
 from writers.http.forward import Forward, answer_of, of_ask, of_post, passes_on, unanswered
+from writers.http.headers import check_headers, ends_connection
 from writers.http.lane import Lane, Table, Unnamed, later
 from writers.http.requests import MOST_SEQUENCE, PRODUCER, Answer, Ask, Pending, Post, Refused, refused
 from writers.http.slot import Slot
@@ -77,7 +79,7 @@ class Front:
                 )
             except ClientDisconnect as exc:
                 raise Refused(refused(400, "the body is cut off")) from exc
-            lines = lines_of(body, headers.get("content-type", ""))
+            lines = lines_of(body, headers.get("content-type", ""), reserve)
             post = Post(lines, len(body), producer, sequence, until_published)
             del body, lines
             answer = await self._answered(post, self._lane(table, producer))
@@ -117,6 +119,7 @@ class Front:
 
     def _allowed(self, request: Request) -> Table:
         """The table that is named; raises Refused."""
+        check_headers(request.headers)
         name = request.path_params["table"]
         if self._tokens is not None and not self._tokens.allow(name, request.headers.get("authorization", "")):
             hint = "Send a token of this table: `Authorization: Bearer TOKEN`."
@@ -142,6 +145,9 @@ class Front:
 
         def reserve(size: int) -> None:
             nonlocal held
+            if held + size > self._memory:
+                hint = "Send the rows in several requests; `--memory` says how much there is."
+                raise Refused(refused(413, "these rows take more memory than there is for all requests", hint))
             if self._held + size > self._memory:
                 raise Refused(refused(429, "too many rows wait here", "Send it again after Retry-After.", later()))
             held, self._held = held + size, self._held + size
@@ -190,7 +196,8 @@ def _response(answer: Answer) -> JSONResponse:
 
 def _refused(request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, Refused)
-    return _response(exc.answer)
+    ends = {"Connection": "close"} if ends_connection(request.headers) else {}
+    return _response(replace(exc.answer, headers={**exc.answer.headers, **ends}))
 
 
 def _other(request: Request, exc: Exception) -> JSONResponse:
