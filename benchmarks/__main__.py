@@ -33,6 +33,7 @@ ALL = (
     "upsert_load",
     "upserts",
     "spark_sinks",
+    "rows_over_http",
     "kafka_source",
     "kafka_slots",
     "kafka_connect",

@@ -1,252 +1,210 @@
 """
-Rows over HTTP: `writer serve` under a steady rate of small requests, and with large bodies one after the other.
+Rows over HTTP into a table by `writer serve`: small requests at a steady rate, and large bodies as fast as they go.
 
     python -m benchmarks.rows_over_http [--big]
 
-Real processes on this machine: `bookkeeper run`, `writer serve`, and the clients, which share its cores. A request is
-sent when its time has come, also where earlier ones have no answer; its time counts from then.
+Real processes: `writer serve`, `bookkeeper run`, and this one, which is the clients. A request's time begins when it is
+due, also where all connections wait for answers.
 """
 
 import asyncio
 import json
-import socket
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from benchmarks.support.daemon import cpu_seconds, ended, memory_mb, running
 from benchmarks.support.harness import Chosen, alone, number, percentile
 from benchmarks.support.lake import Lake
+from tests.servers.process import free_port
 
 COLUMNS = (
+    "kind",
     "requests",
     "requests/s",
     "MB/s",
-    "answered p50, ms",
+    "p50, ms",
     "p99, ms",
-    "not taken",
+    "refused",
     "files/min",
-    "writer, CPU s/min",
-    "writer, MB",
-    "bookkeeper, CPU s/min",
-    "clients, CPU s/min",
+    "CPU s/min",
+    "most memory, MB",
 )
 TABLE = [{"name": "n", "type": "long"}, {"name": "note", "type": "string"}]
-_TAKEN = (200, 202)
+_SMALL, _LINE = 1024, 256
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Requests a second, seconds of each side, and the first of them that are not measured; producers; bytes a body."""
+    """Requests a second, for so many seconds; connections, each a producer where named; bytes of a large body."""
 
     rate: int
     seconds: float
-    lead: float
-    producers: int
+    connections: int
     large: int
 
 
 SIZES = {
-    "toy": Size(50, 2, 0, 20, 20_000),
-    "short": Size(1000, 30, 5, 1500, 2**20),
-    "big": Size(1000, 120, 10, 1500, 2**20),
+    "toy": Size(50, 2, 60, 2**18),
+    "short": Size(1000, 30, 1500, 7 * 2**20),
+    "big": Size(1000, 300, 1500, 7 * 2**20),
 }
 
 
 @dataclass
-class Answers:
-    """When each request was due and answered, seconds of the monotonic clock, and by which status."""
+class Client:
+    """One connection; a producer that numbers its requests, where it has a name."""
 
-    taken: list[tuple[float, float]] = field(default_factory=list)
-    statuses: Counter[int] = field(default_factory=Counter)
-    bytes: int = 0
+    port: int
+    producer: str = ""
+    wait: str = "committed"
+    sequence: int = 0
+    _open: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    def add(self, due: float, at: float, status: int, size: int) -> None:
-        """One more."""
-        self.statuses[status] += 1
-        if status in _TAKEN:
-            self.taken.append((due, at))
-            self.bytes += size
-
-
-class Connection:
-    """One connection, kept alive."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-
-    async def post(self, head: bytes, body: bytes) -> int:
+    async def post(self, body: bytes) -> int:
         """The status of the answer."""
-        self._writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        answer = await self._reader.readuntil(b"\r\n\r\n")
-        length = answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-        await self._reader.readexactly(int(length))
-        return int(answer[9:12])
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the server has closed it, which it does after a while."""
-        return self._reader.at_eof() or self._writer.is_closing()
-
-    def close(self) -> None:
-        """Closes it."""
-        self._writer.close()
-
-
-class Clients:
-    """Connections to the server, as many as are wanted at once."""
-
-    def __init__(self, port: int) -> None:
-        self._port, self._free = port, list[Connection]()
-        self.answers = Answers()
-
-    async def post(self, due: float, head: bytes, body: bytes) -> None:
-        """Sends one request by a connection that is free, or a new one."""
-        while self._free:
-            connection = self._free.pop()
-            if not connection.is_closed:
-                break
-        else:
-            connection = Connection(*await asyncio.open_connection("127.0.0.1", self._port, limit=2**20))
-        status = await connection.post(head, body)
-        self.answers.add(due, time.monotonic(), status, len(body))
-        self._free.append(connection)
+        if self._open is None:
+            self._open = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = self._open
+        self.sequence += 1
+        named = f"Producer: {self.producer}\r\nSequence: {self.sequence}\r\n" if self.producer else ""
+        head = f"POST /v1/tables/events/rows?wait={self.wait} HTTP/1.1\r\nHost: x\r\n{named}"
+        head += f"Content-Type: application/x-ndjson\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        await reader.readexactly(int(length.partition(b":")[2]))
+        status = int(answer.split()[1])
+        self.sequence -= status >= 300
+        if b"connection: close" in answer.lower():
+            self.close()
+        return status
 
     def close(self) -> None:
-        """Closes all of them."""
-        for connection in self._free:
-            connection.close()
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
 
 
-def head(query: str = "", *more: str) -> bytes:
-    """The head of a request, but for the length of its body."""
-    lines = [f"POST /v1/tables/events/rows{query} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/x-ndjson"]
-    return "".join(f"{line}\r\n" for line in (*lines, *more)).encode()
+@dataclass
+class Taken:
+    """Seconds that each request took from when it was due, and how many were refused."""
+
+    seconds: list[float] = field(default_factory=list)
+    refused: int = 0
+
+    async def add(self, client: Client, body: bytes, due: float, idle: "deque[Client]") -> None:
+        """Sends one, and gives the client back."""
+        try:
+            status = await client.post(body)
+        except (OSError, asyncio.IncompleteReadError):
+            client.close()
+            client.sequence -= 1 if client.producer else 0
+            status = 0
+        self.seconds.append(time.perf_counter() - due)
+        self.refused += not 200 <= status < 300
+        idle.append(client)
 
 
-def rows(number: int, size: int) -> bytes:
-    """Rows of 1 KiB, of so many bytes in all."""
-    row = json.dumps({"n": number, "note": "x" * 990}).encode() + b"\n"
-    return row * max(1, size // len(row))
+def body(size: int) -> bytes:
+    """Rows of some _LINE bytes."""
+    line = json.dumps({"n": 1234567, "note": "x" * (_LINE - 27)}).encode() + b"\n"
+    return line * max(1, size // len(line))
 
 
-async def paced(clients: Clients, size: Size, request: Callable[[int], bytes]) -> None:
-    """Requests at a steady rate."""
-    began, sent, going = time.monotonic(), 0, set[asyncio.Task[None]]()
-    while sent < size.rate * size.seconds:
-        due = began + sent / size.rate
-        if (early := due - time.monotonic()) > 0:
-            await asyncio.sleep(early)
-        task = asyncio.create_task(clients.post(due, request(sent), rows(sent, 1)))
-        going.add(task)
-        task.add_done_callback(going.discard)
-        sent += 1
-    await asyncio.gather(*going)
+async def steady(clients: list[Client], rate: int, seconds: float, text: bytes) -> Taken:
+    """So many requests a second, by the clients that are idle."""
+    taken, idle, tasks = Taken(), deque(clients), set[asyncio.Task[None]]()
+    began = time.perf_counter()
+    for count in range(round(rate * seconds)):
+        due = began + count / rate
+        while time.perf_counter() < due or not idle:
+            await asyncio.sleep(0.001)
+        task = asyncio.create_task(taken.add(idle.popleft(), text, due, idle))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    await asyncio.gather(*tasks)
+    return taken
 
 
-async def large(clients: Clients, size: Size, request: Callable[[int], bytes]) -> None:
-    """Large bodies, 16 at once, each behind the one before it."""
-    until, body = time.monotonic() + size.seconds, rows(0, size.large)
+async def flat_out(clients: list[Client], seconds: float, text: bytes) -> Taken:
+    """Each client sends the next one when it has an answer."""
+    taken, over = Taken(), time.perf_counter() + seconds
 
-    async def one_after_the_other() -> None:
-        while time.monotonic() < until:
-            await clients.post(time.monotonic(), request(0), body)
+    async def go_on(client: Client) -> None:
+        idle = deque[Client]()
+        while (now := time.perf_counter()) < over:
+            await taken.add(client, text, now, idle)
 
-    await asyncio.gather(*(one_after_the_other() for _ in range(16)))
+    await asyncio.gather(*map(go_on, clients))
+    return taken
 
 
 @contextmanager
-def serving(lake: Lake, port: int, max_body: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """
-    `writer serve`, once it listens.
-    """
-    given = ["--folder", lake.folder.store.url, "--name", "door", "--no-tokens", "--http", f"127.0.0.1:{port}"]
-    given += ["--max-body", str(max_body), "--memory", str(max(2**26, 64 * max_body)), "--log-level", "error"]
-    with open(lake.root / "writer.log", "wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", "writers", "serve", *given], stdout=log, stderr=log)
+def serving(lake: Lake) -> Iterator[tuple[int, "subprocess.Popen[bytes]"]]:
+    """`writer serve` and its port."""
+    port = free_port()
+    words = ["--folder", lake.folder.store.url, "--name", "door", "--no-tokens", "--http", f"127.0.0.1:{port}"]
+    with open(lake.root / "serve.log", "wb") as log:
+        process = subprocess.Popen([sys.executable, "-m", "writers", "serve", *words], stdout=log, stderr=log)
         try:
-            asyncio.run(_listens(port, process))
-            yield process
+            deadline = time.monotonic() + 60
+            while b"rows are taken" not in (lake.root / "serve.log").read_bytes():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError("writer serve has not begun")
+                time.sleep(0.05)
+            yield port, process
         finally:
             process.terminate()
             ended(process)
 
 
-async def _listens(port: int, process: "subprocess.Popen[bytes]") -> None:
-    while process.poll() is None:
-        with suppress(ConnectionRefusedError):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.close()
-            return
-        await asyncio.sleep(0.1)
-    raise RuntimeError(f"writer serve ended with {process.returncode}")
-
-
-def side(chosen: Chosen, name: str, load: Callable[[Clients, Size], "asyncio.Future[None]"], size: Size) -> None:
-    """One row."""
-    with chosen.folder() as root:
-        lake = Lake.at(root, schema=TABLE, partition_by=[])
-        with running(lake.path) as book, serving(lake, port := _free_port(), 2 * size.large) as server:
-            used = [cpu_seconds(server.pid), cpu_seconds(book.pid), time.process_time()]
-            began, files = time.monotonic(), lake.live_files()
-
-            async def act() -> Answers:
-                clients = Clients(port)
-                await load(clients, size)
-                clients.close()
-                return clients.answers
-
-            answers = asyncio.run(act())
-            seconds = time.monotonic() - began
-            after = [cpu_seconds(server.pid), cpu_seconds(book.pid), time.process_time()]
-            memory = memory_mb(server.pid)[1]
-            time.sleep(2)  # what is published last is committed
-            files = lake.live_files() - files
-        late = [1000 * (at - due) for due, at in answers.taken if due - began >= size.lead]
-        cpu = [number((now - before) * 60 / seconds) for before, now in zip(used, after, strict=True)]
-        chosen.report.row(
-            name,
-            number(len(answers.taken) / seconds),
-            number(answers.bytes / seconds / 1e6),
-            *(number(percentile(late, share)) if late else "-" for share in (0.5, 0.99)),
-            str(sum(count for status, count in answers.statuses.items() if status not in _TAKEN)),
-            number(files * 60 / seconds),
-            cpu[0],
-            number(memory),
-            *cpu[1:],
-        )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
-
-
 def measure(chosen: Chosen) -> None:
     """
-    A row for each way to send.
+    One row per kind of request.
     """
-    size = SIZES[chosen.size]
-    title = f"{size.rate:,} requests of 1 KiB a second over HTTP, and bodies of {size.large:,} bytes"
-    chosen.report.table("rows-over-http", title, COLUMNS)
+    report, size = chosen.report, SIZES[chosen.size]
+    report.table("rows-over-http", "Rows over HTTP, two cores for server, bookkeeper and clients", COLUMNS)
+    sides = ("1 KiB, published", "1 KiB, named, published", "1 KiB, named, committed", "large bodies")
+    for side in sides:
+        with chosen.folder() as root:
+            lake = Lake.at(root, schema=TABLE, partition_by=[], roll_after="1s")
+            with running(lake.path), serving(lake) as (port, process):
+                text = body(size.large if side == "large bodies" else _SMALL)
+                # the first ones open the writers
+                asyncio.run(steady(_clients(side, port, size, "warm"), 50, 1.5, text[:_LINE]))
+                files, cpu, began = lake.live_files(), cpu_seconds(process.pid), time.perf_counter()
+                if side == "large bodies":
+                    work = flat_out([Client(port) for _ in range(4)], size.seconds, text)
+                else:
+                    work = steady(_clients(side, port, size, "p"), size.rate, size.seconds, text)
+                taken = asyncio.run(work)
+                wall = time.perf_counter() - began
+                used, memory = cpu_seconds(process.pid) - cpu, memory_mb(process.pid)[1]
+                count = len(taken.seconds)
+                report.row(
+                    side,
+                    f"{count:,}",
+                    number(count / wall),
+                    number((count - taken.refused) * len(text) / wall / 1e6),
+                    *(number(percentile(taken.seconds, share) * 1000) for share in (0.5, 0.99)),
+                    str(taken.refused),
+                    number((lake.live_files() - files) * 60 / wall),
+                    number(used * 60 / wall),
+                    number(memory),
+                )
 
-    def named(query: str) -> Callable[[int], bytes]:
-        def request(number: int) -> bytes:
-            producer, sequence = number % size.producers, number // size.producers + 1
-            return head(query, f"Producer: p-{producer}", f"Sequence: {sequence}")
 
-        return request
-
-    plain = head()
-    side(chosen, "unnamed: published", lambda clients, size: paced(clients, size, lambda number: plain), size)
-    for query, what in (("?wait=published", "named: published"), ("", "named: committed")):
-        side(chosen, what, lambda clients, size, query=query: paced(clients, size, named(query)), size)  # type: ignore[misc]
-    side(chosen, "unnamed, large bodies", lambda clients, size: large(clients, size, lambda number: plain), size)
+def _clients(side: str, port: int, size: Size, name: str) -> list[Client]:
+    if "named" not in side:
+        return [Client(port) for _ in range(min(400, size.connections))]
+    wait = "published" if "published" in side else "committed"
+    count = size.connections if name == "p" else 50
+    return [Client(port, f"{name}-{number}", wait) for number in range(count)]
 
 
 if __name__ == "__main__":

@@ -366,6 +366,7 @@ def kafka_replay(file: str, name: str, quiet: bool, **more: Any) -> None:
 @click.option("--folder", "folders", multiple=True, metavar="URL", help="A table's txlog folder; repeatable.")
 @click.option("--name", required=True, help="Name of this door; sequences are kept under it, so keep it.")
 @click.option("--http", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Take rows there.")
+@click.option("--advertise", metavar="URL", help="http://HOST:PORT at which other instances reach it; default: --http.")
 @click.option(
     "--tokens",
     type=click.Path(dir_okay=False, path_type=Path),

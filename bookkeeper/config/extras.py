@@ -11,6 +11,7 @@ EXTRAS = {
     "azure": "azure",
     "confluent_kafka": "kafka",
     "gcsfs": "gcs",
+    "h11": "http",
     "psycopg2": "postgres",
     "pyspark": "spark",
     "requests": "kafka",

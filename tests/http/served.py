@@ -16,7 +16,7 @@ from bookkeeper.console.signals import StopSignal
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.support.writer_queue import Queue
-from writers.http.command import listening, serve, tables_of
+from writers.http.command import address_of, listening, serve, tables_of
 from writers.http.front import Front
 from writers.http.tokens import Tokens
 from writers.timing import pause, utc_now
@@ -92,12 +92,14 @@ class Door(Client):
         max_body: int = 2**20,
         memory: int = 2**24,
         grace: float = 5.0,
+        advertise: str | None = None,
         stores: Callable[[str], Store] = open_store,
     ) -> None:
         self.stop, over = StopSignal(), Event()
-        self.tables = tables_of({queue.made.folder: ""}, stores, NAME, slots, utc_now, over)
-        self.front = Front(self.tables, None if tokens is None else Tokens(tokens, utc_now), max_body, memory)
         at = listening("127.0.0.1:0")
+        self.address = address_of(at, advertise)
+        self.tables = tables_of({queue.made.folder: ""}, stores, NAME, slots, utc_now, over, self.address)
+        self.front = Front(self.tables, None if tokens is None else Tokens(tokens, utc_now), max_body, memory)
         super().__init__(at.getsockname()[1])
         self._thread = Thread(target=serve, args=(self.front, at, self.stop, over, timedelta(seconds=grace)))
         self._thread.start()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.contract import committed_txlogs
-from tests.http.served import Reply, door, ndjson, numbers, queue, until
+from tests.http.served import door, ndjson, numbers, queue, until
 from tests.support.keyed_rows import rows as live_rows
 from tests.support.threads import again_and_again
 from tests.support.writer_queue import Queue
@@ -150,19 +150,6 @@ def test_a_sequence_that_another_run_has_committed_is_in_the_table(tmp_path: Pat
         assert reply.result().status == 200
 
     assert numbers(lake) == [1, 2]
-
-
-def test_another_instance_is_asked_while_it_has_the_lease(tmp_path: Path) -> None:
-    lake = queue(tmp_path)
-    with again_and_again(lake.tick, 0.05), door(lake) as one, door(lake) as two:
-        assert one.rows(ndjson(1), "p", 1).status == 200
-        assert two.rows(ndjson(1), "p", 1).status == 503
-        one.end()
-        replies = list[Reply]()
-        until(lambda: replies.append(two.rows(ndjson(1), "p", 1)) or replies[-1].status == 200)
-        assert replies[-1].body["duplicate"]
-
-    assert numbers(lake) == [1]
 
 
 def test_a_producer_too_many_is_refused_before_its_rows_are_published(

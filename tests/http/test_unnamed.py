@@ -111,7 +111,7 @@ def test_a_body_that_is_too_large_is_refused(lake: Queue) -> None:
 
 
 def test_rows_that_wait_are_bounded(lake: Queue) -> None:
-    with door(lake, memory=50) as served, ThreadPoolExecutor(1) as pool:
+    with door(lake, memory=1500) as served, ThreadPoolExecutor(1) as pool:
         waits = pool.submit(served.rows, ndjson(*range(4)), "p", 1)  # no bookkeeper commits it
         until(lake.pending)
         full = served.rows(ndjson(*range(4)))

@@ -5,19 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.stores.open import open_store
 from tests.kafka.topics import FILLED, JSON, Topics, queue, until
 from tests.support.threads import beside
 from tests.support.writer_queue import Queue
-from writers import Writer
 from writers.kafka import start, tables
 from writers.kafka.command import metrics
 from writers.kafka.slot_loop import read_slot
 from writers.kafka.source import Memory, Shared, Wanted
 from writers.kafka.tables import Target, run_tables, targets
-from writers.timing import Wait, pause
+from writers.opener import Opener
+from writers.timing import PATIENCE, Wait, pause, utc_now
 
 CONFIG = """
 [catalog]
@@ -85,15 +84,10 @@ class Copies:
         return self.stop
 
     def _shared(self, topic: str, table: Queue, wait: Wait) -> Shared:
-        def opened(folder: Folder, slot: str) -> Writer:
-            return Writer.open(folder, slot, wait=wait)
-
         return Shared(
             Wanted("copy", [topic], start.parsed("earliest"), JSON, FILLED, slots=2, until_end=self.until_end),
             self.topics.cluster("copy"),
-            table.made.folder,
-            lambda: Folder(open_store(table.made.folder)),
-            opened,
+            Opener(table.made.folder, open_store, utc_now, wait, PATIENCE),
             table.clock,
             wait,
             lambda: self.stop,

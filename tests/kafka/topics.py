@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,19 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from bookkeeper.commands.columns import schema_of
 from bookkeeper.config.dead_letters import KEY
 from bookkeeper.config.dead_letters import SCHEMA as SCHEMA_OF_LETTERS
-from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
 from tests.servers.process import Server
 from tests.support.keyed_rows import rows as live_rows
 from tests.support.threads import beside
 from tests.support.writer_queue import Queue
-from writers import Writer
 from writers.kafka import start
 from writers.kafka.client import Cluster
 from writers.kafka.slot_loop import read_slot
 from writers.kafka.source import Shared, Wanted
 from writers.kafka.source import run as copy_topics
 from writers.loader.formats import Format
-from writers.timing import PATIENCE, pause
+from writers.opener import Opener
+from writers.timing import PATIENCE, pause, utc_now
 
 SCHEMA = Schema(
     NestedField(1, "n", LongType(), required=True),
@@ -116,19 +114,17 @@ class Copy:
             pause(min(seconds, 0.1))
             return bool(stopping())
 
-        def opened(folder: Folder | str, slot: str) -> Writer:
-            return Writer.open(folder, slot, wait=wait, patience=self.patience)
+        def opener(folder: str) -> Opener:
+            return Opener(folder, open_store, utc_now, wait, self.patience)
 
         self.shared = Shared(
             wanted,
             self.topics.cluster(self.name),
-            self.folder,
-            lambda: Folder(open_store(self.folder)),
-            opened,
+            opener(self.folder),
             self.queue.clock,
             wait,
             stopping,
-            None if self.letters is None else partial(opened, self.letters.made.folder),
+            None if self.letters is None else opener(self.letters.made.folder),
         )
         copy_topics(self.shared, read_slot)
         return self.shared

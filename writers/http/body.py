@@ -11,6 +11,8 @@ from writers.http.requests import Answer, Line, Refused, refused
 NDJSON, JSON = ("application/x-ndjson", "application/ndjson", "application/jsonl"), "application/json"
 #: gzip packs text some ten times; past the first bytes more than this is made to fill memory
 MOST_RATIO, RATIO_FROM = 100, 2**20
+#: of a request; each takes some ROW_BYTES beside its text
+MOST_ROWS, ROW_BYTES = 200_000, 200
 _SPACE = " \t\r\n"
 
 
@@ -73,15 +75,24 @@ def _too_large(most: int) -> Answer:
     return refused(413, f"the body is larger than {most} bytes", "Send the rows in several requests.")
 
 
-def lines_of(body: bytes, content_type: str) -> list[Line]:
+def _too_many() -> Answer:
+    return refused(413, f"the body has more than {MOST_ROWS} rows", "Send the rows in several requests.")
+
+
+def lines_of(body: bytes, content_type: str, reserve: Callable[[int], None]) -> list[Line]:
     """
-    The lines of an NDJSON body, or the elements of a JSON array (one object is one row), numbered from 1. Raises
-    Refused.
+    The lines of an NDJSON body, or the elements of a JSON array (one object is one row), numbered from 1; `reserve` as
+    in `read_body`. Raises Refused.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind == JSON:
         found = [(number, item) for number, item in enumerate(_elements(body), 1)]
+        reserve(len(found) * ROW_BYTES)
     elif kind in NDJSON:
+        rows = body.count(b"\n") + 1
+        if rows > MOST_ROWS:
+            raise Refused(_too_many())
+        reserve(rows * ROW_BYTES)
         found = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
     else:
         hint = f"Send NDJSON with Content-Type {NDJSON[0]}, or an array with {JSON}."
@@ -107,6 +118,8 @@ def _elements(body: bytes) -> list[bytes]:
         except (ValueError, RecursionError) as exc:
             raise Refused(refused(400, f"row {len(found) + 1} is not JSON: {exc}", row=len(found) + 1)) from exc
         found.append(_flat(text[at:end]))
+        if len(found) > MOST_ROWS:
+            raise Refused(_too_many())
         at = _skip(text, end)
         if text[at : at + 1] == ",":
             at = _skip(text, at + 1)

@@ -23,25 +23,23 @@ from bookkeeper.console.signals import StopSignal
 from bookkeeper.console.web import Response, WebServer, address
 from bookkeeper.contract.names import check_writer
 from bookkeeper.contract.offsets import slot_name
-from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ConfigInvalid, Missing, NotPossible
+from bookkeeper.leases.slot_lease import is_address
 from bookkeeper.stores.store import Store
 from writers.http.front import Front
 from writers.http.lane import Table
 from writers.http.metrics import FAMILIES as REQUESTS
 from writers.http.metrics import RequestFigures
-from writers.http.protocol import Protocol, every_second
+from writers.http.protocol import MOST_CONNECTIONS, Protocol, every_second
 from writers.http.tokens import Tokens
 from writers.metrics import FAMILIES
+from writers.opener import Opener
 from writers.timing import Clock
-from writers.writer import Writer
 
 log = logging.getLogger(__name__)
 
 #: requests wait so long for a bookkeeper that is behind, before they are answered 429
 PATIENCE = timedelta(seconds=2)
-#: connections at once; further requests are answered 503
-MOST_CONNECTIONS = 4000
 #: the part of the grace after which what has no answer gets 503
 _CUT = 0.8
 
@@ -53,30 +51,26 @@ def tables_of(
     slots: int,
     clock: Clock,
     over: Event,
+    address: str,
 ) -> list[Table]:
     """
-    The tables by their names ("": as their cards say), each with its txlog folder; raises ConfigInvalid, NotPossible.
+    The tables by their names ("": as their cards say), each with its txlog folder; `address`: at which other instances
+    reach this one. Raises ConfigInvalid, NotPossible.
     """
     check_writer(slot_name(name, slots - 1))
     found = dict[str, Table]()
 
-    def opened(where: Folder, slot: str) -> Writer:
-        return Writer.open(where, slot, clock=clock, wait=over.wait, patience=PATIENCE, stores=stores)
-
     for url, given in folders.items():
-
-        def open_folder(url: str = url) -> Folder:
-            return Folder(stores(url))
-
+        opener = Opener(url, stores, clock, over.wait, PATIENCE)
         try:
-            card = open_folder().card()
+            card = opener.folder().card()
         except Missing as exc:
             hint = "Give the folder that `bookkeeper init` printed."
             raise NotPossible(f"there is no card.json in {url}", hint=hint) from exc
         table = given or card.table.rpartition(".")[2]
         if table in found:
             raise ConfigInvalid(f"two tables are named {table}", hint="Serve one of them by another process.")
-        found[table] = Table(table, name, open_folder, opened, clock, over, slots)
+        found[table] = Table(table, name, opener, clock, over, slots, address)
     return [*found.values()]
 
 
@@ -100,6 +94,23 @@ def listening(listen: str) -> socket.socket:
         raise NotPossible(f"cannot listen on {listen}: {exc.strerror or exc}", hint=hint) from exc
 
 
+def address_of(at: socket.socket, advertised: str | None) -> str:
+    """
+    The address at which other instances reach this one: what is advertised, else where it listens, with the name of
+    this machine where that is every address. Raises ConfigInvalid.
+    """
+    if advertised is not None:
+        if not is_address(advertised):
+            raise ConfigInvalid(f"--advertise {advertised}: http://HOST:PORT or https://HOST:PORT is expected")
+        return advertised
+    host, port = at.getsockname()[:2]
+    return _url(socket.gethostname() if host in ("0.0.0.0", "::") else host, port)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def serve(front: Front, at: socket.socket, stop: StopSignal, over: Event, grace: timedelta) -> None:
     """
     Serves until a stop is requested and each request has an answer, at the latest until the end of the grace.
@@ -114,7 +125,7 @@ def serve(front: Front, at: socket.socket, stop: StopSignal, over: Event, grace:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=MOST_CONNECTIONS + 1,
         timeout_graceful_shutdown=max(1, round(grace.total_seconds())),
     )
     server = _Server(config)
@@ -136,6 +147,8 @@ def serve(front: Front, at: socket.socket, stop: StopSignal, over: Event, grace:
         finally:
             looking.cancel()
 
+    # what strangers send is no line of the log each
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     try:
         asyncio.run(until_stopped())
     finally:
@@ -160,13 +173,12 @@ def run_serve(
         raise ConfigInvalid("either --tokens FILE or --no-tokens is expected")
     set_limits()
     over = Event()
-    tables = tables_of(folders, stores, name, options["slots"], clock, over)
-    known = None if tokens is None else Tokens(tokens, clock)
-    front = Front(tables, known, options["max_body"], options["memory"])
-    small = _small_server(front, tables, options) if options["listen"] else None
     with listening(options["http"]) as at:
-        host, port = at.getsockname()[:2]
-        say(f"rows are taken at http://{f'[{host}]' if ':' in host else host}:{port}/v1/tables/NAME/rows")
+        tables = tables_of(folders, stores, name, options["slots"], clock, over, address_of(at, options["advertise"]))
+        known = None if tokens is None else Tokens(tokens, clock)
+        front = Front(tables, known, options["max_body"], options["memory"])
+        small = _small_server(front, tables, options) if options["listen"] else None
+        say(f"rows are taken at {_url(*at.getsockname()[:2])}/v1/tables/NAME/rows")
         try:
             serve(front, at, stop, over, options["grace"])
         finally:

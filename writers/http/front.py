@@ -4,9 +4,11 @@ The front: requests are checked and read in the server's loop, handed to the thr
 It owns the lanes and starts the thread of each with its first request.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Thread
 from time import monotonic
 
@@ -17,6 +19,8 @@ from starlette.types import Receive, Scope, Send
 from bookkeeper.contract.offsets import slot_of
 from bookkeeper.threads import start
 from writers.http.body import lines_of, read_body
+from writers.http.forward import Forward, answer_of, of_ask, of_post, passes_on
+from writers.http.headers import check_headers, ends_connection
 from writers.http.lane import Lane, Table, Unnamed, later
 from writers.http.metrics import RequestFigures
 from writers.http.requests import MOST_SEQUENCE, PRODUCER, Answer, Ask, Mailbox, Pending, Post, Refused, refused, settle
@@ -51,9 +55,11 @@ class Front:
         began, request = monotonic(), Request(scope, receive)
         found = _PATH.fullmatch(request.scope["path"])
         try:
+            check_headers(request.headers)
             response = await self._routed(request, found)
         except Refused as exc:
-            response = _response(exc.answer)
+            ends = {"Connection": "close"} if ends_connection(request.headers) else {}
+            response = _response(replace(exc.answer, headers={**exc.answer.headers, **ends}))
         await response(scope, receive, send)
         figures = self.figures.get(found[1] if found else "", self.figures[""])
         figures.count(response.status_code, monotonic() - began)
@@ -95,7 +101,7 @@ class Front:
             answer = refused(405, f"{request.method} is not answered here", _THERE_IS)
             raise Refused(Answer(405, answer.body, {"Allow": method}))
         served = self._allowed(table, request)
-        return await (self._post(request, served) if rows else self._ask(_producer(producer), served))
+        return await (self._post(request, served) if rows else self._ask(request, _producer(producer), served))
 
     async def _post(self, request: Request, table: Table) -> JSONResponse:
         producer, sequence = _named(request)
@@ -109,19 +115,38 @@ class Front:
                 )
             except ClientDisconnect as exc:
                 raise Refused(refused(400, "the body is cut off")) from exc
-            lines = lines_of(body, headers.get("content-type", ""))
+            lines = lines_of(body, headers.get("content-type", ""), reserve)
             post = Post(self._box(), lines, len(body), producer, sequence, until_published)
             del body, lines
-            return await self._answered(post, self._lane(table, producer))
+            answer = await self._answered(post, self._lane(table, producer))
+            if not passes_on(answer, headers):
+                return _response(answer)
+            reserve(post.size)
+            return _response(await self._passed_on(answer.owner, of_post(table.name, post, headers)))
 
-    async def _ask(self, producer: str, table: Table) -> JSONResponse:
-        return await self._answered(Ask(self._box(), producer), self._lane(table, producer))
+    async def _ask(self, request: Request, producer: str, table: Table) -> JSONResponse:
+        answer = await self._answered(Ask(self._box(), producer), self._lane(table, producer))
+        if passes_on(answer, request.headers):
+            answer = await self._passed_on(answer.owner, of_ask(table.name, producer, request.headers))
+        return _response(answer)
 
-    async def _answered(self, pending: Post | Ask, lane: Lane) -> JSONResponse:
+    async def _passed_on(self, owner: str, request: Forward) -> Answer:
+        """The answer of the instance that has the slot."""
+        pending = Pending(self._box())
+        asking = asyncio.create_task(answer_of(owner, request))
+        asking.add_done_callback(lambda done: None if done.cancelled() else settle(pending.future, done.result()))
+        self._pending[pending] = monotonic()
+        try:
+            return await pending.future
+        finally:
+            del self._pending[pending]
+            asking.cancel()
+
+    async def _answered(self, pending: Post | Ask, lane: Lane) -> Answer:
         self._pending[pending] = monotonic()
         try:
             lane.queue.put(pending)
-            return _response(await pending.future)
+            return await pending.future
         finally:
             del self._pending[pending]
 
@@ -156,6 +181,9 @@ class Front:
 
         def reserve(size: int) -> None:
             nonlocal held
+            if held + size > self._memory:
+                hint = "Send the rows in several requests; `--memory` says how much there is."
+                raise Refused(refused(413, "these rows take more memory than there is for all requests", hint))
             if self._held + size > self._memory:
                 raise Refused(refused(429, "too many rows wait here", "Send it again after Retry-After.", later()))
             held, self._held = held + size, self._held + size

@@ -7,21 +7,22 @@ names, which the reaper sweeps, and txlogs, which are committed.
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from queue import Empty, Queue
 from threading import Event
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.contract.offsets import Offsets
-from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Backpressure, BookkeeperError, NotPossible, SchemaRefused
 from writers.http.requests import Answer, Ask, Post, Refused, refused
 from writers.http.rows import RowReader
 from writers.metrics import WriterMetrics
+from writers.newer_card import NewerCard
+from writers.opener import Opener
 from writers.publish.card_follower import KeysChanged
 from writers.timing import Clock
 from writers.writer import Writer
@@ -31,8 +32,6 @@ log = logging.getLogger(__name__)
 #: requests are published together that come within this, up to so many bytes
 LINGER, BATCH_BYTES = timedelta(milliseconds=100), 2**24
 _IDLE_SECONDS, _PAUSE_SECONDS = 0.5, 0.5
-#: an unknown column may be one that the table has by now; asked for at most so often
-_CARD_EVERY = timedelta(seconds=1)
 
 
 @dataclass
@@ -43,11 +42,12 @@ class Table:
 
     name: str
     source: str
-    open_folder: Callable[[], Folder]
-    open_writer: Callable[[Folder, str], Writer]
+    opener: Opener
     clock: Clock
     over: Event
     slots: int = 4
+    #: at which other instances reach this one
+    address: str = ""
     figures: dict[str, WriterMetrics] = field(default_factory=dict)
 
 
@@ -65,7 +65,7 @@ class Lane:
         self.table, self.name = table, name
         self.queue = Queue[Post | Ask]()
         self._reader: RowReader | None = None
-        self._card_asked: datetime | None = None
+        self._newer_card: NewerCard | None = None
         #: what this turn has taken from the queue and not answered
         self._batch = list[Post]()
         self._has_run = False
@@ -94,7 +94,8 @@ class Lane:
 
     def _open(self) -> "closing[Writer]":
         """A new run of the writer, closed and not published at its end."""
-        writer = self.table.open_writer(self.table.open_folder(), self.name)
+        writer = self.table.opener.writer(self.name)
+        self._newer_card = NewerCard(writer, self.table.clock)
         if (before := self.table.figures.get(self.name)) is not None:
             writer.figures.continues(before)
         self.table.figures[self.name] = writer.figures
@@ -191,18 +192,10 @@ class Lane:
         try:
             return self._reader_of(writer).rows(post.lines)
         except Refused:
-            if not self._has_changed(writer):
+            # an unknown column may be one that the table has by now
+            if self._newer_card is None or not self._newer_card.ask():
                 raise
             return self._reader_of(writer).rows(post.lines)
-
-    def _has_changed(self, writer: Writer) -> bool:
-        """Whether the table has other columns by now; asked at most once a second."""
-        now, before = self.table.clock(), writer.card
-        if self._card_asked is not None and timedelta(0) <= now - self._card_asked < _CARD_EVERY:
-            return False
-        self._card_asked = now
-        writer.roll()
-        return writer.card != before
 
     def _reader_of(self, writer: Writer) -> RowReader:
         if self._reader is None or self._reader.card is not writer.card:

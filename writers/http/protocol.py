@@ -7,7 +7,9 @@ Requests cost no timer: all connections are looked at once a second.
 
 import asyncio
 import logging
-from collections.abc import Callable
+import socket
+import struct
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -15,11 +17,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 log = logging.getLogger(__name__)
 
-MOST_HEAD_BYTES = 16_384
-#: a head is there after this, and a client waits so long between two requests
-HEAD_SECONDS, IDLE_SECONDS = 10.0, 60.0
-#: a body comes with so many bytes a second, from its sixth second on; an answer is read within so many seconds
-BODY_RATE, BODY_GRACE, READ_SECONDS = 1024, 5.0, 10.0
+#: connections at once: the one that has waited longest for a head makes room for the next
+MOST_CONNECTIONS, MOST_HEAD_BYTES = 4000, 16_384
+#: a head is there within HEAD_SECONDS of its first byte, or of the connection; an answer is read, and what comes of a
+#: body behind its answer ends, within UNREAD_SECONDS; a client waits so long between two requests
+HEAD_SECONDS, UNREAD_SECONDS, IDLE_SECONDS = 10.0, 10.0, 60.0
+#: bytes a second of a body on average, after its first BODY_SECONDS
+LEAST_RATE, BODY_SECONDS = 16 * 2**10, 10.0
+_LOOK_SECONDS = 1.0
 #: bytes of chunks' sizes and trailers, beside eight for each byte of the body
 _MOST_AROUND = 2**20
 _TOO_LARGE = (
@@ -37,6 +42,8 @@ class Protocol(HttpToolsProtocol):
         #: whether a head has begun, or a first one is waited for
         self._in_head = True
         self._paused_at: float | None = None
+        if len(self.connections) > MOST_CONNECTIONS:
+            self._make_room()
 
     def _begins(self) -> None:
         self._since = self.loop.time()
@@ -89,20 +96,34 @@ class Protocol(HttpToolsProtocol):
 
     def late(self, now: float) -> str:
         """What takes this client too long, "" where nothing does; `now` by the loop's clock."""
-        if self._paused_at is not None and now - self._paused_at > READ_SECONDS:
+        if self._paused_at is not None and now - self._paused_at > UNREAD_SECONDS:
             return "answers are not read"
         took = now - self._since
         if self._in_head:
             return "no head" if took > HEAD_SECONDS else ""
         if self.cycle.response_complete:
-            seconds = HEAD_SECONDS if self.cycle.more_body else IDLE_SECONDS
+            seconds = UNREAD_SECONDS if self.cycle.more_body else IDLE_SECONDS
             return "no other request" if took > seconds else ""
-        slow = self.cycle.more_body and self._body_bytes < BODY_RATE * (took - BODY_GRACE)
+        slow = self.cycle.more_body and self._body_bytes < LEAST_RATE * (took - BODY_SECONDS)
         return "a slow body" if slow else ""
+
+    @property
+    def waits_since(self) -> float | None:
+        """When it began to wait for a head; None while it has a request."""
+        waits = self._in_head or (self.cycle.response_complete and not self.cycle.more_body)
+        return self._since if waits and not self.transport.is_closing() else None
+
+    def _make_room(self) -> None:
+        connections: Iterable[Any] = self.connections
+        waiting = [(item.waits_since, item) for item in connections if item.waits_since is not None]
+        min(waiting, key=lambda item: item[0])[1].cut("too many connections")
 
     def cut(self, why: str) -> None:
         """Ends the connection, whatever it is about."""
         log.info("connection cut", extra={"action": "cut", "client": str(self.client), "cause": why})
+        if (raw := self.transport.get_extra_info("socket")) is not None:
+            # What is not read yet is thrown away, else the kernel would keep it for minutes.
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
     def _refuse_head(self) -> None:
@@ -122,7 +143,7 @@ async def every_second(connections: set[Any], act: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     with suppress(asyncio.CancelledError):
         while True:
-            await asyncio.sleep(1)
+            await asyncio.sleep(_LOOK_SECONDS)
             now = loop.time()
             for connection in [*connections]:
                 if why := connection.late(now):

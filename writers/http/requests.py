@@ -24,6 +24,8 @@ class Answer:
     status: int
     body: Mapping[str, Any]
     headers: Mapping[str, str] = field(default_factory=dict)
+    #: the address of the instance that can answer in its place
+    owner: str = ""
 
 
 def refused(status: int, error: str, hint: str = "", after: int | None = None, **more: Any) -> Answer:

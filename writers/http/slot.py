@@ -6,16 +6,16 @@ txlogs behind them, and a request that they name is recognised, after any crash 
 goes ahead, all requests that wait are answered 503, and the next run reads the chain anew.
 """
 
-import os
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
+from queue import Empty
 
 from bookkeeper.contract.offsets import Offsets, slot_name
 from bookkeeper.errors import Fenced, StorageUnavailable
-from bookkeeper.leases.beside import RenewedBeside
-from bookkeeper.leases.lease import Lease, lease_on
+from bookkeeper.leases.lease import Lease
+from bookkeeper.leases.slot_lease import owner_of, slot_lease
 from writers.http.chain import Chain, OtherSource, check_source
 from writers.http.lane import Lane, Table, later
 from writers.http.requests import Answer, Ask, Post, number_of, refused
@@ -24,6 +24,8 @@ from writers.writer import Writer
 
 #: a request that came before its turn waits so long for those before it, at most so many of a producer
 AHEAD, MOST_AHEAD = timedelta(seconds=5), 64
+#: between two tries for a lease that another instance has
+LEASE_SECONDS = 1.0
 #: between two looks at the marks while requests wait for a commit
 LOOK_SECONDS = 0.1
 
@@ -34,10 +36,10 @@ class Slot(Lane):
     def __init__(self, table: Table, number: int) -> None:
         super().__init__(table, slot_name(table.source, number))
         self._suspects = Suspects(table.clock)
+        self._lease: Lease | None = None
         #: by producer those that came before their turn, with the time; and all that are published
         self._ahead = dict[str, list[tuple[datetime, Post]]]()
         self._waiting, self._asks = list[Post](), list[Ask]()
-        self._lease: Lease | None = None
         self._chain: Chain | None = None
 
     def __call__(self) -> None:
@@ -49,27 +51,36 @@ class Slot(Lane):
                 with suppress(StorageUnavailable):  # then it ends by itself
                     self._lease.release()
 
-    def _leased(self) -> Lease:
-        folder = self.table.open_folder()
-        lease: Lease = lease_on(folder.store, f"slots/{self.name}.lease", f"{socket.gethostname()} {os.getpid()}")
-        return lease if lease.lasting is None else RenewedBeside(lease, lease.lasting)
-
     def _turn(self) -> None:
+        store = self.table.opener.folder().store
         if self._lease is None:
-            self._lease = self._leased()
+            self._lease = slot_lease(store, self.name, self.table.address)
         if not self._lease.hold(self.table.clock()):
-            self._drain()
-            self._answer_all(refused(503, f"another instance serves {self.name}", "Send it again, there.", later()))
-            self.table.over.wait(LOOK_SECONDS)
+            self._pass_on(owner_of(store, self.name))
             return
         with self._open() as writer:
-            folder = self.table.open_folder()
+            folder = self.table.opener.folder()
             check_source(folder, self.table, self.name, writer.offsets)
             self._chain = Chain(folder, writer, self.table.clock)
             while not self.table.over.is_set():
                 if not self._lease.hold(self.table.clock()):
                     raise Fenced(f"the lease of {self.name} is another instance's")
                 self._step(writer)
+
+    def _pass_on(self, owner: str) -> None:
+        """Until the lease is asked for again, requests are the owner's."""
+        answer = refused(503, f"another instance serves {self.name}", "Send it again after Retry-After.", later())
+        if owner != self.table.address:
+            answer = replace(answer, owner=owner)
+        began = self.table.clock()
+        while not self.table.over.is_set():
+            self._drain()
+            self._answer_all(answer)
+            left = timedelta(seconds=LEASE_SECONDS) - (self.table.clock() - began)
+            if not timedelta(0) < left <= timedelta(seconds=LEASE_SECONDS):
+                return
+            with suppress(Empty):
+                self._came(self.queue.get(timeout=min(left.total_seconds(), LOOK_SECONDS)))
 
     def _step(self, writer: Writer) -> None:
         if self._waiting or self._ahead:

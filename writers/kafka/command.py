@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,8 @@ from writers.kafka.source import Memory, Shared, Wanted
 from writers.kafka.tables import Target, run_tables
 from writers.loader.formats import Format
 from writers.metrics import FAMILIES, WriterMetrics
+from writers.opener import Opener
 from writers.timing import Clock
-from writers.writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -147,26 +146,18 @@ def run_kafka(
     cluster = Cluster(options["brokers"], client, options["group"] or name)
     memory = Memory(options["memory"])
 
-    def open_folder(url: str) -> Folder:
-        return Folder(stores(url))
-
-    def opened(where: Folder, slot: str) -> Writer:
-        return Writer.open(where, slot, clock=clock, wait=stop.wait, patience=options["patience"], stores=stores)
-
-    def opened_letters(url: str, slot: str) -> Writer:
-        return opened(open_folder(url), slot)
+    def opener(url: str) -> Opener:
+        return Opener(url, stores, clock, stop.wait, options["patience"])
 
     tables = [
         Shared(
             wanted_of(name, target.topics, options, client),
             cluster,
-            target.folder,
-            partial(open_folder, target.folder),
-            opened,
+            opener(target.folder),
             clock,
             stop.wait,
             stop.asked,
-            None if target.letters is None else partial(opened_letters, target.letters),
+            None if target.letters is None else opener(target.letters),
             memory=memory,
         )
         for target in targets

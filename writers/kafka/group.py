@@ -17,6 +17,7 @@ from bookkeeper.contract.offsets import is_slot, slot_name
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Missing, NotPossible
 from bookkeeper.leases.lease import lease_on
+from bookkeeper.leases.slot_lease import ENDING, FOLDER, lease_name
 from writers.kafka.client import STOP_MEMBERS, Cluster, SlotConsumer
 from writers.kafka.places import Chains, Elsewhere, Partition, Topic, tag
 from writers.timing import Clock
@@ -24,7 +25,6 @@ from writers.timing import Clock
 log = logging.getLogger(__name__)
 
 _CONSUMER_BYTES = 2**20
-_LEASES, _LEASE = "slots/", ".lease"
 _DRAIN = "Let the bookkeeper commit them (`bookkeeper pending`), then give the command again."
 
 
@@ -66,10 +66,10 @@ def set_group(folder: Folder, cluster: Cluster, source: str, group: str, clock: 
 @contextmanager
 def _alone(folder: Folder, source: str, clock: Clock) -> Iterator[None]:
     """While no instance of the source reads a slot; raises NotPossible where one does."""
-    names = [item.key.removeprefix(_LEASES).removesuffix(_LEASE) for item in folder.store.list(_LEASES)]
+    names = [item.key.removeprefix(FOLDER).removesuffix(ENDING) for item in folder.store.list(FOLDER)]
     with ExitStack() as stack:
         for name in sorted({name for name in names if is_slot(source, name)}):
-            lease = lease_on(folder.store, f"{_LEASES}{name}{_LEASE}", "writer kafka-group")
+            lease = lease_on(folder.store, lease_name(name), "writer kafka-group")
             if not lease.hold(clock()):
                 hint = "Stop all its instances; one that was killed counts for 15 seconds more."
                 raise NotPossible(f"an instance of {source} reads {name}", hint=hint)

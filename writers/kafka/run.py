@@ -8,7 +8,7 @@ only after the topics were looked at once more: what was read between two looks 
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -22,6 +22,7 @@ from writers.kafka.messages import Bad, Converted, Message, Outdated, converted,
 from writers.kafka.named_topics import not_there, seen_of
 from writers.kafka.places import Partition, Seen, Topic, next_of
 from writers.loader.change_lines import split_deleted
+from writers.newer_card import NewerCard
 from writers.timing import Clock, Wait
 from writers.writer import Writer
 
@@ -29,7 +30,6 @@ log = logging.getLogger(__name__)
 
 #: how often a slot looks what is committed, tells Kafka, and measures lag
 LOOK_EVERY = timedelta(seconds=5)
-_CARD_EVERY = timedelta(seconds=1)
 #: how long a run that ends waits for its letters to be committed
 _FINISH, _FINISH_PAUSE = timedelta(seconds=30), 0.2
 #: what the client and Python need for a message, beside what is in it
@@ -72,7 +72,7 @@ class Run:
         self._proofs = dict[Partition, Seen]()
         self._card, self._reader = writer.card, handling.reader(writer)
         self._most, self._waits, self._bytes = FIRST_MESSAGES, False, 0
-        self._rolled_at: datetime | None = None
+        self._newer_card = NewerCard(writer, clock)
         self._looked_at = clock()
         #: whether all that this run has published is committed
         self._settled, self._count = True, 0
@@ -226,13 +226,11 @@ class Run:
     def _converted(self, messages: list[Message]) -> Converted:
         if self._writer.card is not self._card:
             self._card, self._reader = self._writer.card, self._handling.reader(self._writer)
-        now, skips = self._clock(), self._handling.skips()
-        is_newest = self._rolled_at is not None and timedelta(0) <= now - self._rolled_at < _CARD_EVERY
+        skips, is_newest = self._handling.skips(), not self._newer_card.may_ask
         try:
             return converted(self._reader, messages, skips, is_newest)
         except Outdated:
-            self._rolled_at = now
-            self._writer.roll()
+            self._newer_card.ask()
         if self._writer.card is not self._card:
             self._card, self._reader = self._writer.card, self._handling.reader(self._writer)
         return converted(self._reader, messages, skips, is_newest=True)

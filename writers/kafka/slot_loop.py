@@ -60,7 +60,7 @@ class SlotLoop:
 
     def __call__(self) -> None:
         """Returns when a stop is requested or, with `until_end`, all is read."""
-        lease, pause = self._shared.lease(self._shared.open_folder(), self._slot), _FIRST_PAUSE
+        lease, pause = self._shared.lease(self._shared.opener.folder(), self._slot), _FIRST_PAUSE
         began = self._shared.clock()
         try:
             while not (self._shared.stopping() or self._shared.failures):
@@ -102,9 +102,9 @@ class SlotLoop:
         self._check_count(own)
         if own.keys() <= self._suspects.resting().keys() | self._read_to_end:
             return not own or self._stop_resting(own)
-        folder = shared.open_folder()
+        folder = shared.opener.folder()
         letters = shared.letters(folder, self._name)
-        with closing(letters) if letters else nullcontext(), shared.open_writer(folder, self._name) as writer:
+        with closing(letters) if letters else nullcontext(), shared.opener.writer(self._name, folder) as writer:
             if (before := shared.figures.get(self._name)) is not None:
                 writer.figures.continues(before)
             writer.figures.kafka = True

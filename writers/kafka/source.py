@@ -5,8 +5,6 @@ Leases save work; two instances that run one slot are told apart by the position
 """
 
 import logging
-import os
-import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +15,9 @@ from threading import Lock, Thread
 from bookkeeper.contract.offsets import Offsets, is_slot, slot_name, slot_of
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import NotPossible, SourceUnavailable
-from bookkeeper.leases.beside import RenewedBeside
 from bookkeeper.leases.failover import FailoverLease
-from bookkeeper.leases.lease import Lease, lease_on
+from bookkeeper.leases.lease import Lease
+from bookkeeper.leases.slot_lease import slot_lease
 from bookkeeper.threads import start as start_thread
 from writers.kafka.client import Cluster
 from writers.kafka.letters import Letters, check_without, opened
@@ -27,6 +25,7 @@ from writers.kafka.messages import PARTS, Form, MessageReader
 from writers.kafka.places import Partition, Topic
 from writers.kafka.start import GoOn, Start
 from writers.metrics import WriterMetrics
+from writers.opener import Opener
 from writers.publish.publisher import resume
 from writers.timing import Clock, Wait
 from writers.writer import Writer
@@ -90,15 +89,12 @@ class Shared:
 
     wanted: Wanted
     cluster: Cluster
-    #: URL of the table's txlog folder
-    folder: str
-    open_folder: Callable[[], Folder]
-    open_writer: Callable[[Folder, str], Writer]
+    opener: Opener
     clock: Clock
     wait: Wait
     stopping: Callable[[], bool]
-    #: opens the writer of a slot to the table of dead letters
-    open_letters: Callable[[str], Writer] | None = None
+    #: of the table of dead letters
+    letters_opener: Opener | None = None
     #: partitions that go on no further, with their slot and the reason
     stopped: dict[Partition, tuple[str, str]] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
@@ -110,6 +106,11 @@ class Shared:
     _topics: Mapping[str, Topic] = field(default_factory=dict)
     _asked_at: datetime | None = None
     _lock: Lock = field(default_factory=Lock)
+
+    @property
+    def folder(self) -> str:
+        """The URL of the table's txlog folder."""
+        return self.opener.url
 
     def topics(self, fresh: bool = False) -> Mapping[str, Topic]:
         """The topics as they were lately, or, `fresh`, as they are; only then SourceUnavailable is raised."""
@@ -182,15 +183,15 @@ class Shared:
         """How many bad messages may still be passed over."""
         most = self.wanted.most_bad
         if most is None:
-            most = 0 if self.open_letters is None else sys.maxsize
+            most = 0 if self.letters_opener is None else sys.maxsize
         return max(0, most - sum([*self.skipped.values()]))
 
     def letters(self, folder: Folder, slot: str) -> Letters | None:
         """The dead letters of a new run of a slot; to be opened before its writer."""
-        if self.open_letters is None:
+        if self.letters_opener is None:
             check_without(folder, self.wanted.name)
             return None
-        writer = self.open_letters(slot)
+        writer = self.letters_opener.writer(slot)
         try:
             return opened(self.wanted.name, slot, writer, folder, self.clock, self.wait)
         except BaseException:
@@ -215,10 +216,7 @@ class Shared:
 
     def lease(self, folder: Folder, slot: int) -> Lease:
         """The lease of a slot: this instance's own, or borrowed while another one is away."""
-        name = f"slots/{slot_name(self.wanted.name, slot)}.lease"
-        lease: Lease = lease_on(folder.store, name, f"{socket.gethostname()} {os.getpid()}")
-        if lease.lasting is not None:
-            lease = RenewedBeside(lease, lease.lasting)
+        lease = slot_lease(folder.store, slot_name(self.wanted.name, slot))
         number, shares = self.wanted.share
         return lease if slot % shares == number - 1 else FailoverLease(lease, _GRACE, _OFFER, _PAUSE)
 
