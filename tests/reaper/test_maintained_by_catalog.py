@@ -16,6 +16,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from bookkeeper.commands.init import initialise
 from bookkeeper.commands.verify import verify
 from bookkeeper.config.compaction import OFF, PROPERTY
+from bookkeeper.config.load import parse
 from bookkeeper.config.maintained import maintained
 from bookkeeper.config.settings import Reaper, Service, Table
 from bookkeeper.contract.txlog_folder import folder_url
@@ -247,3 +248,19 @@ def test_verify_says_the_mode_and_which_txlogs_lose_their_files_soon(tmp_path: P
     assert {item.where for item in verify(lake.audit()) if "its files may go" in item.what} == {
         str(name) for name in names
     }
+
+
+def test_dead_letters_are_maintained_as_their_table_is() -> None:
+    text = """
+        [tables.events]
+        folder = "s3://queue/e"
+        maintained-by = "catalog"
+        dead-letters = true
+        [tables.events.service]
+        orphan-age = "2d"
+        compacts = {}
+    """
+    letters = parse(text.format("false"), {}).tables["events__rejected"]
+    assert (letters.maintained_by, letters.orphan_age) == ("catalog", timedelta(days=1))
+    with pytest.raises(ConfigInvalid, match="events__rejected: keys beside"):
+        parse(text.format("true"), {})
