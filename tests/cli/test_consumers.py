@@ -1,13 +1,20 @@
 """`bookkeeper consumers` and `bookkeeper lag`, as a person and a program use them."""
 
+import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from bookkeeper.cli import main
 from bookkeeper.cli.consumers import repeat
+from bookkeeper.history.registry import Registry, spark
 from tests.support.checkpoints import Query, offset
+from tests.support.configured import configured
 from tests.support.lake import Lake, Writes
+from tests.support.logs import logging_put_back
 
 
 @pytest.fixture
@@ -50,6 +57,26 @@ def test_lag_says_what_is_unread(query: Query, asked, run) -> None:
     assert (unknown["state"], unknown["rows"]) == ("unreadable", None)
     text = run("lag").stdout
     assert "live" in text and "behind" in text
+
+
+def test_lag_and_status_say_that_a_service_of_the_catalog_maintains_the_table(tmp_path: Path) -> None:
+    serviced = {"folder": f"{tmp_path}/folder", "maintained_by": "catalog"}
+    lake = Lake(tmp_path / "lake", **serviced)
+    query, config = Query(tmp_path / "cp"), configured(lake)
+    said = "\n".join(f'{key.replace("_", "-")} = "{value}"' for key, value in serviced.items())
+    config.write_text(config.read_text() + said + "\n")  # its last section is the table's
+    Registry(lake.folder.store).add(spark("live", query.url, lake.clock.now, by="command"))
+
+    def asked(command: str) -> Any:
+        done = CliRunner().invoke(main, [command, "--json"], env={"BOOKKEEPER_CONFIG": str(config)})
+        return json.loads(done.stdout)
+
+    with logging_put_back():
+        (row,) = asked("lag")
+        assert row["kept_for"] == timedelta(days=5).total_seconds()
+        assert asked("status")["maintained_by"] == "catalog"
+        (found,) = asked("verify")
+        assert found["severity"] == "info" and "after 3 d" in found["what"]
 
 
 def test_a_mend_is_a_dry_run_until_told_otherwise(query: Query, asked, run) -> None:

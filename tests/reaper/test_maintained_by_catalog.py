@@ -4,6 +4,7 @@ what the service takes away meanwhile halts nothing.
 """
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,12 +16,14 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from bookkeeper.commands.init import initialise
 from bookkeeper.commands.verify import verify
 from bookkeeper.config.compaction import OFF, PROPERTY
+from bookkeeper.config.load import parse
 from bookkeeper.config.maintained import maintained
 from bookkeeper.config.settings import Reaper, Service, Table
 from bookkeeper.contract.txlog_folder import folder_url
-from bookkeeper.errors import ConfigInvalid, Halt, NotPossible, Reject, TableUnusable
+from bookkeeper.errors import ConfigInvalid, Halt, NotPossible, Reject, Retry, TableUnusable
 from bookkeeper.history.main_history import is_ours
 from bookkeeper.tick.tick import Bookkeeper
+from reaper import run
 from reaper.expiry import journal as journals
 from reaper.run import orphans_of, outlook, reap, sweep_orphans
 from tests.support.compactor import live, published
@@ -127,6 +130,33 @@ def test_a_journal_of_a_run_that_still_deleted_is_dropped_and_its_files_stay(tmp
     assert left >= 2
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_service_that_expires_beside_a_run_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    lake = lake_of(tmp_path)
+    keys, there, rightly = filled(lake), files(lake), run.expire
+
+    def expire(*given: Any) -> Any:
+        if when == "before":
+            service_expires(lake)
+        done = rightly(*given)
+        if when == "after":
+            service_expires(lake)
+        return done
+
+    monkeypatch.setattr(run, "expire", expire)
+    with suppress(Retry):
+        reaped(lake)
+    monkeypatch.undo()
+    lake.clock.move(minutes=2)
+    reaped(lake)
+    Writes(lake).publish("later")
+    assert lake.tick(lake.book()).commit.txlogs == 1
+    assert there <= files(lake) and journals.read(lake.folder.store) is None
+    assert lake.keys() == sorted([*keys, "later"])
+
+
 def test_orphans_are_listed_and_never_swept(tmp_path: Path) -> None:
     lake = lake_of(tmp_path)
     filled(lake)
@@ -218,3 +248,19 @@ def test_verify_says_the_mode_and_which_txlogs_lose_their_files_soon(tmp_path: P
     assert {item.where for item in verify(lake.audit()) if "its files may go" in item.what} == {
         str(name) for name in names
     }
+
+
+def test_dead_letters_are_maintained_as_their_table_is() -> None:
+    text = """
+        [tables.events]
+        folder = "s3://queue/e"
+        maintained-by = "catalog"
+        dead-letters = true
+        [tables.events.service]
+        orphan-age = "2d"
+        compacts = {}
+    """
+    letters = parse(text.format("false"), {}).tables["events__rejected"]
+    assert (letters.maintained_by, letters.orphan_age) == ("catalog", timedelta(days=1))
+    with pytest.raises(ConfigInvalid, match="events__rejected: keys beside"):
+        parse(text.format("true"), {})
