@@ -41,8 +41,6 @@ def drops(lake: Queue, again: bool = True) -> None:
         lake.make(SCHEMA)
 
 
-
-
 @pytest.fixture(autouse=True)
 def answers_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front, "ANSWER_SECONDS", 3.0)
