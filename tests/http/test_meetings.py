@@ -246,6 +246,22 @@ def test_a_server_without_other_requests_learns_that_a_txlog_was_rejected(tmp_pa
         assert numbers(lake) == [1]
 
 
+def test_a_server_learns_that_a_rejected_txlog_was_given_up_before_it_has_looked(tmp_path: Path) -> None:
+    lake = queue(tmp_path)
+    known = data_files(lake)
+    with door(lake) as served:
+        assert served.rows(ndjson(1), "p", 1, "?wait=published").status == 202
+        loses(lake, known)
+        (name,) = [item.name for item in lake.folder.rejected()]
+        discard(lake.book().publisher, lake.folder, lake.settings, name, lake.clock.now)
+        lake.drain()
+        nothing_is_published(served)
+        with again_and_again(lake.tick, 0.05):
+            again(lambda: served.rows(ndjson(1), "p", 1))
+
+    assert numbers(lake) == [1]
+
+
 def nothing_is_published(served: Door) -> None:
     seen(lambda: served.send("GET", "/v1/tables/events/producers/p"), lambda reply: reply.body.get("published") == 0)
 

@@ -44,7 +44,11 @@ class PendingMonitor:
         """Count a txlog of this run; one with a position (`chained`) is checked until it is committed."""
         self._pending += 1
         if chained:
-            self._own[name] = frozenset(channels)
+            self.follows(name, channels)
+
+    def follows(self, name: TxlogName, channels: Iterable[str]) -> None:
+        """What this run publishes comes behind this txlog, its own or one of an earlier run."""
+        self._own[name] = frozenset(channels)
 
     def full(self, limit: int) -> bool:
         """Whether `limit` txlogs were pending when pending/ was listed last."""
