@@ -93,9 +93,7 @@ class Writer:
         #: metrics of this run, for Prometheus
         self.figures = figures = WriterMetrics(name, self.card.table)
         ordered = None if self._spec.keyed is None else (name, self.incarnation)
-        self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered)
-        for item in earlier:
-            self._monitor.follows(item.name, item.offsets)
+        self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered, earlier)
         self._publisher = Publisher(folder, last, position, wait)
         self._slot = Slot(folder, self._cards, name, offsets, clock, wait)
         self._columns = ColumnAsker(folder, self._cards, clock, wait, self._patience, lambda: figures.unpublished)
