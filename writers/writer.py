@@ -81,19 +81,19 @@ class Writer:
         self._cards = CardFollower(folder, runtime.stores, name, wait, card)
         if handed is None:
             now = millis(clock())
-            position, least, offsets = retry(lambda: resume(folder, self.card, name, now), wait)
+            position, least, offsets, earlier = retry(lambda: resume(folder, self.card, name, now), wait)
             if now < least:
                 log.warning("clock behind an earlier run", extra={"action": "open", "writer": name, "ms": least - now})
             last = TxlogName(name, new_incarnation(max(now, least), random(10)), 0)
         else:
-            position, offsets = handed.position, handed.offsets
+            position, offsets, earlier = handed.position, handed.offsets, []
             last = handed.task.txlog.at(handed.task.sequence - 1)
         self.incarnation = last.incarnation
         self._files = files_of(self._spec, name, self.incarnation, keep, clock, wait, at_once)
         #: metrics of this run, for Prometheus
         self.figures = figures = WriterMetrics(name, self.card.table)
         ordered = None if self._spec.keyed is None else (name, self.incarnation)
-        self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered)
+        self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered, earlier)
         self._publisher = Publisher(folder, last, position, wait)
         self._slot = Slot(folder, self._cards, name, offsets, clock, wait)
         self._columns = ColumnAsker(folder, self._cards, clock, wait, self._patience, lambda: figures.unpublished)
@@ -167,14 +167,14 @@ class Writer:
     @one_at_a_time
     def look(self) -> None:
         """
-        Looks, at most once a second, for what became of this run's txlogs. Raises Fenced where one with a position or
-        offsets was rejected, StorageUnavailable.
+        Looks, at most once a second, for what became of this run's txlogs, and of the pending ones that it goes on
+        from. Raises Fenced where one with a position or offsets was rejected, StorageUnavailable.
         """
         self._monitor.look()
 
     @property
     def all_committed(self) -> bool:
-        """Whether the last `look` found each txlog of this run that has a position or offsets in the table."""
+        """Whether the last `look` found in the table each txlog with a position or offsets that it looks for."""
         return self._monitor.all_committed
 
     @property

@@ -249,3 +249,20 @@ def test_a_slot_of_more_partitions_than_a_txlog_takes_is_refused(
 
     with pytest.raises(NotPossible, match="copy-00 has 3 partitions, and a txlog has offsets of at most 2"):
         copy.run(slots=1)
+
+
+def test_what_an_earlier_run_has_published_is_read_again_where_it_is_rejected_and_nothing_new_comes(
+    topics: Topics, tmp_path: Path
+) -> None:
+    copy = copied(topics, tmp_path, partitions=2, messages=5)
+    with files_lost(0):
+        copy.run(slots=1)
+    (lost,) = copy.queue.pending()
+    with running(copy, slots=1):
+        until(lambda: copy.shared is not None and any(it.lag for it in copy.shared.figures.values()))
+        copy.queue.tick()
+        assert lost in copy.queue.rejected()
+        with again_and_again(copy.queue.tick, 0.05):
+            until(lambda: copy.queue.table().scan().count() == 10)
+
+    assert copy.rows() == numbers(range(5), range(5))

@@ -44,6 +44,15 @@ def test_more_channels_than_a_txlog_names_are_in_several() -> None:
     assert [len(group) for group in Suspects().groups(names, {})] == [1000, 1000, 500]
 
 
+def test_a_clock_that_is_put_back_makes_no_rest_longer_than_the_longest() -> None:
+    clock = Clock()
+    suspects = Suspects(clock)
+    suspects.fenced(rejected("FileMissing", "a"))
+    assert suspects.groups("a", {}) == [] and [*suspects.resting()] == ["a"]
+    clock.move(days=-1)
+    assert suspects.groups("a", {}) == [["a"]] and not suspects.resting()
+
+
 def test_a_channel_that_was_rejected_alone_rests_twice_as_long_each_time_and_an_hour_at_most() -> None:
     clock, rested = Clock(), list[timedelta]()
     suspects = Suspects(clock)

@@ -11,6 +11,7 @@ from functools import partial
 
 from bookkeeper.contract.committed_txlogs import FUTURE_MS
 from bookkeeper.contract.names import IncarnationKey, TxlogName, started_ms
+from bookkeeper.contract.txlog import Txlog
 from bookkeeper.contract.txlog_folder import REJECTED, Folder, Found, MarksCopy
 from bookkeeper.errors import Backpressure, Fenced
 from writers.metrics import WriterMetrics
@@ -32,13 +33,15 @@ class PendingMonitor:
         at_once: AtOnce,
         metrics: WriterMetrics,
         ordered: IncarnationKey | None = None,
+        earlier: Iterable[Txlog] = (),
     ) -> None:
-        """`ordered`: this run, on a keyed table."""
+        """`ordered`: this run, on a keyed table; `earlier`: the pending txlogs of earlier runs that it goes on from."""
         self._folder, self._clock, self._wait, self._at_once = folder, clock, wait, at_once
         self._metrics, self._ordered = metrics, ordered
         self._listed_at: datetime | None = None
         self._pending = 0
-        self._own: dict[TxlogName, frozenset[str]] = {}
+        #: what this run publishes comes behind these: its own, and those of earlier runs
+        self._own = {item.name: frozenset(item.offsets) for item in earlier}
 
     def published(self, name: TxlogName, chained: bool, channels: Iterable[str] = ()) -> None:
         """Count a txlog of this run; one with a position (`chained`) is checked until it is committed."""

@@ -6,7 +6,7 @@ behind it.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -107,12 +107,13 @@ def encoded(envelope: txlog.Envelope, spec: WriteSpec, files: NamedFiles) -> byt
 class Resumed(NamedTuple):
     """
     What a new run of a writer continues from: a position, of a slot the offsets there, and on a keyed table the
-    earliest start, in ms, that orders it behind every earlier run.
+    earliest start, in ms, that orders it behind every earlier run; and the pending txlogs that lead there.
     """
 
     position: bytes | None
     least_ms: int
     offsets: Offsets
+    pending: Sequence[Txlog]
 
 
 def resume(folder: Folder, card: Card, writer: str, now_ms: int) -> Resumed:
@@ -133,11 +134,13 @@ def resume(folder: Folder, card: Card, writer: str, now_ms: int) -> Resumed:
         position, pruned = copy.marks.writer(writer).position, copy.marks.pruned_before_ms
         offsets |= copy.marks.writer(writer).offsets
         names += [TxlogName(writer, key, mark.last) for key, mark in copy.marks.writer(writer).incarnations.items()]
+    chain = list[Txlog]()
     while following := next((item for item in left if item.previous_position == position), None):
         left.remove(following)
+        chain.append(following)
         position = following.position
         offsets |= following.offsets
-    return Resumed(position, 0 if card.keyed is None else max([pruned, *map(_behind, names)]), offsets)
+    return Resumed(position, 0 if card.keyed is None else max([pruned, *map(_behind, names)]), offsets, chain)
 
 
 def _behind(name: TxlogName) -> int:
