@@ -107,6 +107,11 @@ def filesystem(options: Mapping[str, Any], keys: HeldKeys | None = None) -> S3Fi
     )
 
 
+def held(bucket: str, host: str, settings: Mapping[str, str], now: Callable[[], Mapping[str, str]]) -> "S3Remote":
+    """A bucket; of each request the keys are those that `now` returns at that moment."""
+    return S3Remote(filesystem(settings, HeldKeys(now)), bucket)
+
+
 def parse_time(value: str | float) -> datetime:
     """
     A time as S3 writes it, in a listing or a header; raises ValueError. botocore's own way takes 50 us and more.

@@ -72,12 +72,27 @@ class Desk:
         """New keys for a prefix, as loadTable says them."""
         number = next(self.numbers)
         made = Handed(f"secret-of-{number:04d}-Zq", f"token-of-{number:04d}-Zq", prefix, self.now.time() + self.seconds)
+        if not prefix.startswith("s3"):
+            return self._token(number, made)
         self.keys[f"KEY{number:04d}"] = made
         said = {"s3.access-key-id": f"KEY{number:04d}", "s3.secret-access-key": made.secret}
         said["s3.session-token"] = made.token
         if self.says_end:
             said["s3.session-token-expires-at-ms"] = str(int(made.ends * 1000))
         return said
+
+    def _token(self, number: int, made: Handed) -> dict[str, str]:
+        """A SAS token as Polaris says it, or a token of Google."""
+        ends, key = str(int(made.ends * 1000)), made.token
+        if made.prefix.startswith("gs"):
+            said, end = {"gcs.oauth2.token": key}, {"gcs.oauth2.token-expires-at": ends}
+        else:
+            key = made.secret
+            host = made.prefix.partition("@")[2].partition("/")[0].replace(".blob.", ".dfs.")
+            said = {f"adls.sas-token.{host}": f"sv=2026-02-06&sr=d&sdd=2&sp=racwdl&sig={key}"}
+            end = {f"adls.sas-token-expires-at-ms.{host}": ends}
+        self.keys[key] = made
+        return {**said, **(end if self.says_end else {})}
 
     def secrets(self) -> list[str]:
         """All that no log, error or metric may show."""
@@ -107,6 +122,31 @@ class CatalogProxy(Proxy):
             prefixes = [location, *self.desk.more.get(table, ())]
             body["storage-credentials"] = [{"prefix": one, "config": self.desk.hand_out(one)} for one in prefixes]
         return Reply(200, [("Content-Type", "application/json")], json.dumps(body).encode())
+
+
+class Guard(Proxy):
+    """Before a storage; `problem` says why a request is not let through."""
+
+    desk: Desk
+
+    def problem(self, request: Request, key: str, places: list[str]) -> str:
+        """The kind of the refusal of a request that came with this key and is about these places; noted. Or empty."""
+        handed = self.desk.keys.get(key)
+        if handed is None:
+            return self.note(request, "unknown")
+        if handed.ends <= self.desk.now.time():
+            self.desk.expired.append(f"{request.method} {urlsplit(request.path).path}")
+            return self.note(request, "expired")
+        if not all(place.startswith(handed.prefix.replace(".blob.", ".dfs.", 1)) for place in places):
+            return self.note(request, "elsewhere")
+        handed.uses += 1
+        self.desk.used.append((key, unquote(urlsplit(request.path).path)))
+        return ""
+
+    def note(self, request: Request, why: str) -> str:
+        """Notes a refusal."""
+        self.desk.refused.append(f"{why} {request.method} {unquote(urlsplit(request.path).path)}")
+        return why
 
 
 class StorageProxy(Proxy):
