@@ -121,11 +121,13 @@ class TableIO(FileIO):
 
     def new_input(self, location: str) -> InputFile:
         """See FileIO."""
-        return self._file(location) or self._other(location).new_input(location)
+        file = self._file(location)
+        return self._other(location).new_input(location) if file is None else file
 
     def new_output(self, location: str) -> OutputFile:
         """See FileIO."""
-        return self._file(location) or self._other(location).new_output(location)
+        file = self._file(location)
+        return self._other(location).new_output(location) if file is None else file
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """See FileIO."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 from adlfs import AzureBlobFileSystem  # type: ignore[import-untyped]
 from azure.core import MatchConditions
@@ -20,6 +20,7 @@ from azure.core.credentials import AzureSasCredential
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from azure.storage.blob import BlobBlock
 from azure.storage.blob.aio import BlobLeaseClient, BlobServiceClient
+from fsspec.asyn import get_loop  # type: ignore[import-untyped]
 
 from bookkeeper.errors import Changed, ConfigInvalid, Missing, StorageUnavailable
 from bookkeeper.stores.object_store import (
@@ -85,7 +86,9 @@ def held(container: str, host: str, settings: Mapping[str, str], now: Callable[[
     """
     token = HeldToken(now)
     service = BlobServiceClient(_endpoint(host, settings), credential=token, user_agent="iceberg-bookkeeper")
-    return AzureRemote(service, container, token)
+    made = AzureRemote(service, container, token)
+    finalize(made, lambda: asyncio.run_coroutine_threadsafe(service.close(), get_loop()))
+    return made
 
 
 def _endpoint(host: str, settings: Mapping[str, str]) -> str:

@@ -22,7 +22,9 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import CommitTableRequest, Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from tests.servers.handing_out import CatalogProxy, Desk
 from tests.servers.proxy import Reply, Request, proxy
@@ -72,13 +74,14 @@ class CatalogOver(CatalogProxy):
 
     def _of_table(self, request: Request, namespace: str, name: str | None) -> Reply:
         if name is None:
-            asked = CreateTableRequest.model_validate_json(request.body)
+            given = {"location": None, "partition-spec": None, "write-order": None, **json.loads(request.body)}
+            asked = CreateTableRequest.model_validate(given)
             made = self.catalog.create_table(
                 f"{namespace}.{asked.name}",
                 asked.table_schema,
                 asked.location,
-                asked.partition_spec,
-                asked.write_order,
+                asked.partition_spec or UNPARTITIONED_PARTITION_SPEC,
+                asked.write_order or UNSORTED_SORT_ORDER,
                 asked.properties,
             )
             return _table(made)

@@ -16,6 +16,7 @@ from tests.servers.handing_out import Desk, Guard
 from tests.servers.objects import ACCOUNT, KEY
 from tests.servers.proxy import Reply, Request, proxy
 
+_FAILED = b"<?xml version='1.0'?><Error><Code>AuthenticationFailed</Code><Message>no</Message></Error>"
 _SAS = {"sv", "sr", "sdd", "sp", "se", "sig"}
 _COPY = "x-ms-copy-source"
 _OBJECT = re.compile(r"/storage/v1/b/([^/]+)/o(?:/([^/]+)(?:/rewriteTo/b/([^/]+)/o/([^/]+))?)?")
@@ -38,10 +39,10 @@ class AzureGuard(Guard):
         source = headers.get(_COPY)
         for url in [request.path, *([source] if source else [])]:
             if self.problem(request, dict(parse_qsl(urlsplit(url).query)).get("sig", ""), [_place(url)]):
-                return _refused(b"<Error><Code>AuthenticationFailed</Code></Error>", "AuthenticationFailed")
+                return _refused(_FAILED, "AuthenticationFailed")
         if source:
-            at = urlsplit(self._authorized(source))
-            headers[_COPY] = at._replace(netloc=f"127.0.0.1:{self.upstream}").geturl()
+            headers["host"] = f"127.0.0.1:{self.upstream}"  # Azurite copies only from what has its own name
+            headers[_COPY] = urlsplit(self._authorized(source))._replace(netloc=headers["host"]).geturl()
         return self.forward(replace(request, path=self._authorized(request.path), headers=headers))
 
     def _authorized(self, url: str) -> str:
