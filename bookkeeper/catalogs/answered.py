@@ -14,7 +14,7 @@ from bookkeeper.stores.handed_out import ENDS_AT, KEYS
 from bookkeeper.stores.locations import one_account
 
 _SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs"}
-_SCHEMES |= {name: "abfss" for name in ("abfs", "abfss", "wasb", "wasbs", "adls")}
+_SCHEMES |= dict.fromkeys(("abfs", "abfss", "wasb", "wasbs", "adls"), "abfss")
 _OPTIONS = {"s3": ("s3.", "client."), "gs": ("gcs.",), "abfss": ("adls.",)}
 #: requests that the catalog wants to sign; where it hands out keys anew
 _NOT_OPTIONS = ("s3.remote-signing-enabled", "s3.signer", "refresh-credentials-endpoint", "refresh-credentials-enabled")

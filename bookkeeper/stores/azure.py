@@ -105,7 +105,7 @@ def _endpoint(host: str, settings: Mapping[str, str]) -> str:
 
 
 class AzureRemote:
-    """Implements Remote for one container; with a `token` that was handed out, nothing is asked of all the container."""
+    """Implements Remote for one container; where its `token` was handed out, no request is about all the container."""
 
     deletes_at_once = 256
     largest_put = BLOCK
@@ -115,8 +115,8 @@ class AzureRemote:
         self, service: AzureBlobFileSystem | BlobServiceClient, container: str, token: HeldToken | None = None
     ) -> None:
         self.fs, self.name, self._token = service, container, token
-        client = service if token else service.service_client
-        self.container = client.get_container_client(container)
+        client = service if isinstance(service, BlobServiceClient) else service.service_client
+        self.container: Any = client.get_container_client(container)
 
     async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion:
         part: dict[str, Any] = {} if most is None else {"offset": 0, "length": most + 1}

@@ -41,12 +41,12 @@ _KEYS = {
 _TIMEOUT = aiohttp.ClientTimeout(sock_connect=10, sock_read=30)
 
 
-class HeldToken(Credentials):  # type: ignore[misc]
+class HeldToken(Credentials):
     """What authorizes requests: the token that `now` returns at that moment."""
 
     def __init__(self, now: Callable[[], Mapping[str, str]]) -> None:
         self._now = now
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
 
     @property
     def token(self) -> str:

@@ -172,7 +172,8 @@ def test_no_account_gets_the_token_of_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "ms"), [("2026-01-31T12:00:00Z", "1769860800000"), ("2026-01-31", "1769817600000"), ("soon", None), ("", None)]
+    ("end", "ms"),
+    [("2026-01-31T12:00:00Z", "1769860800000"), ("2026-01-31", "1769817600000"), ("soon", None), ("", None)],
 )
 def test_an_end_that_only_the_token_says_counts(end: str, ms: str | None) -> None:
     found = told_for(PLACE, {"adls.sas-token.acc": f"?sv=1&se={end}&sig=x"})
@@ -182,4 +183,5 @@ def test_an_end_that_only_the_token_says_counts(end: str, ms: str | None) -> Non
 def test_one_blob_has_one_place_whatever_its_scheme_is_called() -> None:
     others = ["abfs://c@acc.dfs.core.windows.net/t", "wasbs://c@acc.blob.core.windows.net/t", PLACE]
     assert {place_of(url) for url in others} == {PLACE}
-    assert [place_of(url) for url in ("s3a://b/t", "gcs://b/t", "s3", "file:///x")] == ["s3://b/t", "gs://b/t", "s3://", None]
+    urls = ("s3a://b/t", "gcs://b/t", "s3", "file:///x")
+    assert [place_of(url) for url in urls] == ["s3://b/t", "gs://b/t", "s3://", None]

@@ -1,8 +1,8 @@
 """
-A REST catalog over one of our own catalogs, on any storage, that hands out keys of S3, SAS tokens of Azure, or tokens of
-Google.
+A REST catalog over one of our own catalogs, on any storage, that hands out keys of S3, SAS tokens of Azure, or tokens
+of Google.
 
-Iceberg's own server needs a JVM and the jars of each storage. Who asks sees the same requests and answers; only what the
+Iceberg's own server needs a JVM and the jars of each storage. The requests and answers are the same here; only what the
 tests and the product send is answered.
 """
 
