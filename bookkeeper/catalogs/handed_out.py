@@ -6,6 +6,7 @@ holds is kept, each load replaces it, and stores and FileIO of the table take th
 moment. The catalog's answer is trusted: it may also name the endpoint and the region. The table's properties are not.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -22,9 +23,11 @@ from bookkeeper.stores.locations import at_account
 from bookkeeper.stores.open import handed_out_store, keys_of, prefix_of, stores_with, without_secrets
 from bookkeeper.stores.store import Store
 
+log = logging.getLogger(__name__)
 _NAME = "_bookkeeper_handed_out"
 _SIGNING = ("s3.remote-signing-enabled", "s3.signer")
 _OWN_KEYS = ("s3.access-key-id", "client.access-key-id", "s3.profile-name", "client.profile-name")
+_CREDENTIALS = "/tables/{table}/credentials"
 _PLACES = ("write.data.path", "write.metadata.path")
 
 
@@ -68,21 +71,48 @@ class HandedOut:
 
     def _of(self, table: tuple[str, ...]) -> TableKeys:
         if table not in self._tables:
-            made = TableKeys(".".join(table), partial(self._catalog.load_table, table))
+            made = TableKeys(".".join(table), partial(self._renew, table))
             self._tables.setdefault(table, made)
         return self._tables[table]
+
+    def _renew(self, table: tuple[str, ...]) -> None:
+        """Asks for keys alone where the server lists that it answers; for the whole table else, or without success."""
+        try:
+            if self._lists_credentials() and self._take_alone(table):
+                return
+        except Exception as exc:  # noqa: BLE001 - of an HTTP client; the load of the table says what is wrong
+            facts = {"action": "credentials", "table": ".".join(table), "error": type(exc).__name__}
+            log.info("the catalog handed out no keys without the table", extra=facts)
+        self._catalog.load_table(table)
+
+    def _lists_credentials(self) -> bool:
+        listed = getattr(self._catalog, "_supported_endpoints", ())
+        return any(str(endpoint).startswith("GET ") and str(endpoint).endswith(_CREDENTIALS) for endpoint in listed)
+
+    def _take_alone(self, table: tuple[str, ...]) -> bool:
+        """Takes new keys for the same prefixes; False where the answer has not those."""
+        keys, found = self._of(table), dict[str, dict[str, str]]()
+        settings = keys.settings
+        for item in self._catalog._load_credentials(table).storage_credentials:
+            place = place_of(item.prefix)
+            told = told_for(place, item.config) if place else {}
+            if place in settings and told:
+                found[place] = {**settings[place], **told}
+        if not found or found.keys() != settings.keys():
+            return False
+        keys.take(found)
+        return True
 
     def _by_prefix(
         self, places: Iterable[str], config: Mapping[str, Any], credentials: Iterable[Any]
     ) -> dict[str, dict[str, str]]:
-        """Options by prefix; keys in `config` count for `places`."""
-        given = [(place, config) for place in places]
-        given += [(item.prefix, {**config, **item.config}) for item in credentials]
+        """Options by prefix; keys in `config` count for the `places` that no other prefix covers."""
+        given = [(item.prefix, {**config, **item.config}) for item in credentials]
         found = dict[str, dict[str, str]]()
-        for prefix, options in given:
+        for prefix, options in (*given, *((place, config) for place in places)):
             place = place_of(prefix)
             told = told_for(place, options) if place else {}
-            if place and told:
+            if place and told and not (options is config and place.startswith(tuple(found))):
                 found[place] = {**self._own(place), **told}
         return found
 

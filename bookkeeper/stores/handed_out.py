@@ -58,7 +58,7 @@ class Keys:
 
 class TableKeys:
     """
-    What a catalog handed out for one table. `ask` loads the table, so that `take` is called; it may raise anything.
+    What a catalog handed out for one table. `ask` asks for it anew and calls `take`; it may raise anything.
     """
 
     def __init__(
@@ -88,6 +88,11 @@ class TableKeys:
         life = max(int(end) / 1000 - time.time(), 0)  # noqa: TID251 - the catalog says a time of day
         now = self._clock()
         return Keys(prefix, options, now + life / 2 * self._jitter(*_JITTER), now + life)
+
+    @property
+    def settings(self) -> dict[str, dict[str, str]]:
+        """By prefix: the options without the keys."""
+        return {keys.prefix: keys.settings for keys in self._keys}
 
     def at(self, url: str) -> Keys | None:
         """The keys for this URL as they are; None where the catalog handed out none."""

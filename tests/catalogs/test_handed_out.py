@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyiceberg.table.update import SetPropertiesUpdate
@@ -55,7 +56,7 @@ def house(servers: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> Iterator
 def test_ticks_retention_the_reaper_a_consumer_go_on_across_renewals(
     house: Lakehouse, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     work_across_renewals(
         house, lambda: caplog.text + "".join(capsys.readouterr()) + repr([vars(record) for record in caplog.records])
     )
@@ -159,6 +160,59 @@ def test_a_table_that_is_held_for_long_is_read_with_keys_that_are_good(house: La
         assert table.scan().to_arrow()["key"].to_pylist() == ["a"]
         assert len(house.desk.loads) == loads + turn
     assert house.desk.refused == [] and not [text for text in house.desk.secrets() if text in repr(vars(table.io))]
+
+
+def test_keys_alone_are_asked_for_where_the_server_lists_that(house: Lakehouse) -> None:
+    house.desk.lists_credentials = True
+    lake = house.lake()
+    catalog = open_catalog(house.catalog)
+    location = load_table(catalog, lake.settings.identifier).location()
+    house.desk.more[lake.settings.identifier] = [f"{location}/data"]
+    load_table(catalog, lake.settings.identifier)
+    store, loads = stores_of(catalog, lake.settings.identifier)(location), len(house.desk.loads)
+    for turn in range(1, 4):
+        house.desk.now.seconds += LATER
+        store.upload("data/a", b"a")
+        assert (len(house.desk.loads), len(house.desk.asked)) == (loads, turn)
+    assert house.desk.refused == [] == house.desk.expired
+
+
+@pytest.mark.parametrize("change", [{"credentials_status": 501}, {"credentials_status": 403}, {"more": {}}])
+def test_where_keys_alone_do_not_come_the_table_is_loaded(house: Lakehouse, change: dict[str, Any]) -> None:
+    house.desk.lists_credentials = True
+    lake = house.lake()
+    house.desk.more[lake.settings.identifier] = ["s3://lake/other"]
+    catalog = open_catalog(house.catalog)
+    store = stores_of(catalog, lake.settings.identifier)(load_table(catalog, lake.settings.identifier).location())
+    for name, value in change.items():
+        setattr(house.desk, name, value)
+    house.desk.now.seconds += LATER
+    loads = len(house.desk.loads)
+    store.upload("data/a", b"a")
+    assert (len(house.desk.loads), len(house.desk.asked)) == (loads + 1, 1)
+    assert house.desk.refused == [] == house.desk.expired
+
+
+def test_a_read_by_pyiceberg_is_repeated_once_where_its_keys_were_refused(house: Lakehouse) -> None:
+    house.desk.says_end = False
+    lake = house.lake()
+    Writes(lake).publish("a")
+    assert lake.product().tick(lake.clock.now).commit.txlogs == 1
+    table = load_table(open_catalog(house.catalog), lake.settings.identifier)
+    loads = len(house.desk.loads)
+    for turn in (1, 2):
+        house.desk.now.seconds += 2 * LATER
+        assert table.scan().to_arrow()["key"].to_pylist() == ["a"]
+        assert (len(house.desk.loads), len(house.desk.expired)) == (loads + turn, turn)
+
+
+def test_keys_beside_the_config_go_before_those_in_it(house: Lakehouse) -> None:
+    lake = house.lake()
+    house.desk.config = {"s3.access-key-id": "stale", "s3.secret-access-key": "stale"}
+    catalog = open_catalog(house.catalog)
+    location = load_table(catalog, lake.settings.identifier).location()
+    stores_of(catalog, lake.settings.identifier)(location).upload("data/a", b"a")
+    assert house.desk.refused == []
 
 
 def test_many_requests_at_once_ask_the_catalog_once(house: Lakehouse) -> None:
