@@ -20,8 +20,6 @@ from typing import Any
 
 from benchmarks.support.lake import written
 from bookkeeper.catalogs.open import STORAGE, load_table, open_catalog
-from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.config.load import load
 from bookkeeper.config.settings import Catalog
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
@@ -29,7 +27,7 @@ from tests.servers.catalog_over import catalog_over
 from tests.servers.handing_out import Desk, StorageProxy
 from tests.servers.objects import bucket, s3
 from tests.servers.proxy import proxy
-from tests.support.configured import program
+from tests.support.configured import Queue, program, queue_with
 from tests.support.crew import Crew
 
 _TABLE, _FOLDER = "demo.events", "s3://queue/events"
@@ -51,11 +49,9 @@ class World:
 
     def run(self, catalog: str, storage: str, seconds: float) -> Counter[str]:
         """Everything, for so many seconds, until all rows are in; how often each row is."""
-        self._configure(catalog, storage)
-        settings = load(str(self.place / "daemon.toml"), {})
-        table = settings.tables["events"]
-        initialise(open_catalog(settings.catalog), table, schema_for(table))
-        daemons = {name: program(name, self.place / "daemon.toml") for name in ("bookkeeper", "reaper")}
+        queue = self._configured(catalog, storage)
+        queue.init()
+        daemons = {name: program(name, queue.config) for name in ("bookkeeper", "reaper")}
         with Crew(daemons, self.place) as crew:
             for role in daemons:
                 crew.start(role)
@@ -69,21 +65,17 @@ class World:
         rows = load_table(open_catalog(self.inner), _TABLE).scan(selected_fields=("key",)).to_arrow()
         return Counter(rows["key"].to_pylist())
 
-    def _configure(self, catalog: str, storage: str) -> None:
+    def _configured(self, catalog: str, storage: str) -> Queue:
         reach = {"s3.endpoint": storage, "s3.region": "us-east-1"}
         own = {"access-key-id": "test", "secret-access-key": "testtest"}
         keys = {f"s3.bucket.queue.{key}": value for key, value in own.items()}
         rest = {"name": "lake", "type": "rest", "uri": catalog, "warehouse": "s3://lake/w", **reach, **keys}
-        daemon = {
-            "catalog": rest,
-            "bookkeeper": {"every": "200ms", "listen": ""},
-            "reaper": {"every": "2s", "older-than": "1s", "retain-last": 1, "metadata-keep": "1s"},
-            "tables.events": {"identifier": _TABLE, "folder": _FOLDER, "roll-after": "1s"},
-        }
-        written(self.place / "daemon.toml", daemon)
         # A writer opens no catalog: its keys are policy's.
         policy = {**reach, **{f"s3.{key}": value for key, value in own.items()}}
         written(self.place / "writer.toml", {"storage": policy, "tables.events": {"folder": _FOLDER}})
+        reaper = {"every": "2s", "older-than": "1s", "retain-last": 1, "metadata-keep": "1s"}
+        table = {"identifier": _TABLE, "folder": _FOLDER, "roll-after": "1s"}
+        return queue_with(rest, "s3://queue", self.place, reaper=reaper, tables__events=table)
 
     def _write(self, crew: Crew, role: str) -> None:
         """The writer, with one more file to load, unless it still works."""
@@ -92,7 +84,8 @@ class World:
         files = self.files[role]
         files.append(self.place / f"{role}-{len(files):05d}.ndjson")
         keys = [f"{files[-1].stem}/{number}" for number in range(_ROWS)]
-        files[-1].write_text("".join(json.dumps({"timestamp": "2026-01-31T12:00:00Z", "key": key}) + "\n" for key in keys))
+        rows = [json.dumps({"timestamp": "2026-01-31T12:00:00Z", "key": key}) for key in keys]
+        files[-1].write_text("\n".join([*rows, ""]))
         crew.start(role, self._lines(role))
 
     def _lines(self, role: str) -> list[str]:
@@ -100,7 +93,7 @@ class World:
         return [sys.executable, "-m", "writers", *words, *map(str, self.files[role])]
 
     def _kill(self, crew: Crew) -> None:
-        role = self.random.choice([role for role in crew.running])
+        role = self.random.choice([*crew.running])
         crew.kill(role)
         self.kills[role.rstrip("0123456789")] += 1
         if role not in self.files:
@@ -140,11 +133,12 @@ def main() -> None:
     missing, double = expected - rows.keys(), sum(count - 1 for count in rows.values())
     shown = [text for text in desk.secrets() if text.encode() in logs]
     print(f"kills: {dict(world.kills)}")
-    print(f"rows: {len(expected)} expected, {len(missing)} missing, {double} double, {len(rows.keys() - expected)} others")
+    others = len(rows.keys() - expected)
+    print(f"rows: {len(expected)} expected, {len(missing)} missing, {double} double, {others} others")
     print(f"keys: {len(desk.keys)} handed out, {sum(made.uses > 0 for made in desk.keys.values())} used")
     print(f"storage: {len(desk.used)} requests let through, {len(desk.expired)} with keys that had ended")
     print(f"refused: {Counter(text.partition(' ')[0] for text in desk.refused)}; secrets in logs: {len(shown)}")
-    sys.exit(bool(missing or double or desk.expired or shown))
+    sys.exit(bool(missing or double or others or desk.expired or shown))
 
 
 if __name__ == "__main__":
