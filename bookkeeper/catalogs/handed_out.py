@@ -6,7 +6,8 @@ holds is kept, each load replaces it, and stores and FileIO of the table take th
 moment. The catalog's answer is trusted: it may also name the endpoint and the region. The table's properties are not.
 """
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,16 +15,19 @@ from urllib.parse import urlsplit
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.typedef import Properties
 
+from bookkeeper.catalogs.answered import place_of, told_for
+from bookkeeper.catalogs.store_io import StoreFile
 from bookkeeper.errors import PathRefused, TableUnusable
-from bookkeeper.stores.handed_out import ACCESS_KEY, SECRET_KEY, Keys, TableKeys
-from bookkeeper.stores.locations import normal
-from bookkeeper.stores.open import handed_out_store, keys_of, stores_with, without_secrets
+from bookkeeper.stores.handed_out import TableKeys
+from bookkeeper.stores.locations import at_account
+from bookkeeper.stores.open import handed_out_store, keys_of, prefix_of, stores_with, without_secrets
 from bookkeeper.stores.store import Store
 
+log = logging.getLogger(__name__)
 _NAME = "_bookkeeper_handed_out"
-_S3 = ("s3.", "client.")
 _SIGNING = ("s3.remote-signing-enabled", "s3.signer")
 _OWN_KEYS = ("s3.access-key-id", "client.access-key-id", "s3.profile-name", "client.profile-name")
+_CREDENTIALS = "/tables/{table}/credentials"
 _PLACES = ("write.data.path", "write.metadata.path")
 
 
@@ -56,34 +60,66 @@ class HandedOut:
 
         Raises TableUnusable where the catalog wants to sign each request itself, and there are no keys at all.
         """
-        handed_out = self._by_prefix(response)
+        places = _places(response.metadata)
+        handed_out = self._by_prefix(places, response.config, response.storage_credentials)
         if not handed_out:
             self._check_signing(table, response)
         keys = self._of(table) if handed_out else self._tables.get(table)
         if keys is not None:
             keys.take(handed_out)
-        return TableIO(self._catalog.properties, keys) if keys else None
+        return TableIO(self._catalog.properties, keys, self.stores(table)) if keys else None
 
     def _of(self, table: tuple[str, ...]) -> TableKeys:
         if table not in self._tables:
-            made = TableKeys(".".join(table), partial(self._catalog.load_table, table))
+            made = TableKeys(".".join(table), partial(self._renew, table))
             self._tables.setdefault(table, made)
         return self._tables[table]
 
-    def _by_prefix(self, response: Any) -> dict[str, dict[str, str]]:
-        config, found = _told(response.config), dict[str, dict[str, str]]()
-        if _has_keys(config):
-            properties = response.metadata.properties
-            places = (response.metadata.location, *(properties.get(key) for key in _PLACES))
-            found |= {f"{place.rstrip('/')}/": config for place in places if place}
-        for item in response.storage_credentials:
-            if _has_keys(told := {**config, **_told(item.config)}):
-                found[item.prefix] = told
-        return {
-            place: {**without_secrets("s3.", urlsplit(place).netloc, self._catalog.properties), **told}
-            for prefix, told in found.items()
-            if (place := _place(prefix)) is not None
-        }
+    def _renew(self, table: tuple[str, ...]) -> None:
+        """Asks for keys alone where the server lists that it answers; for the whole table else, or without success."""
+        try:
+            if self._lists_credentials() and self._take_alone(table):
+                return
+        except Exception as exc:  # noqa: BLE001 - of an HTTP client; the load of the table says what is wrong
+            facts = {"action": "credentials", "table": ".".join(table), "error": type(exc).__name__}
+            log.info("the catalog handed out no keys without the table", extra=facts)
+        self._catalog.load_table(table)
+
+    def _lists_credentials(self) -> bool:
+        listed = getattr(self._catalog, "_supported_endpoints", ())
+        return any(str(endpoint).startswith("GET ") and str(endpoint).endswith(_CREDENTIALS) for endpoint in listed)
+
+    def _take_alone(self, table: tuple[str, ...]) -> bool:
+        """Takes new keys for the same prefixes; False where the answer has not those."""
+        keys, found = self._of(table), dict[str, dict[str, str]]()
+        settings = keys.settings
+        for item in self._catalog._load_credentials(table).storage_credentials:
+            place = place_of(item.prefix)
+            told = told_for(place, item.config) if place else {}
+            if place in settings and told:
+                found[place] = {**settings[place], **told}
+        if not found or found.keys() != settings.keys():
+            return False
+        keys.take(found)
+        return True
+
+    def _by_prefix(
+        self, places: Iterable[str], config: Mapping[str, Any], credentials: Iterable[Any]
+    ) -> dict[str, dict[str, str]]:
+        """Options by prefix; keys in `config` count for the `places` that no other prefix covers."""
+        given = [(item.prefix, {**config, **item.config}) for item in credentials]
+        found = dict[str, dict[str, str]]()
+        for prefix, options in (*given, *((place, config) for place in places)):
+            place = place_of(prefix)
+            told = told_for(place, options) if place else {}
+            if place and told and not (options is config and place.startswith(tuple(found))):
+                found[place] = {**self._own(place), **told}
+        return found
+
+    def _own(self, place: str) -> dict[str, str]:
+        """What the configuration says of a place, and no secret."""
+        parts = urlsplit(place)
+        return without_secrets(prefix_of(parts.scheme), parts.username or parts.netloc, self._catalog.properties)
 
     def _check_signing(self, table: tuple[str, ...], response: Any) -> None:
         asked = dict(response.config)
@@ -103,56 +139,57 @@ class HandedOut:
 
 class TableIO(FileIO):
     """
-    pyiceberg's FileIO of a table, with the keys of each path as they are now; made anew inside when they are renewed.
+    pyiceberg's FileIO of a table: what the catalog handed out keys for is read and written through stores, the rest as
+    pyiceberg does it with the configuration.
     """
 
-    def __init__(self, own: Properties, keys: TableKeys) -> None:
+    def __init__(self, own: Properties, keys: TableKeys, stores: Callable[[str], Store]) -> None:
         super().__init__(without_secrets("s3.", "", own))
-        self._own, self._keys = own, keys
-        self._made: dict[str, tuple[Keys | None, FileIO]] = {}
+        self._own, self._keys, self._open = own, keys, stores
+        self._stores: dict[str, Store] = {}
+        self._others: dict[str, FileIO] = {}
 
     def new_input(self, location: str) -> InputFile:
-        """See FileIO; raises StorageUnavailable where keys have ended."""
-        return self._at(location).new_input(location)
+        """See FileIO."""
+        file = self._file(location)
+        return self._other(location).new_input(location) if file is None else file
 
     def new_output(self, location: str) -> OutputFile:
-        """See FileIO; raises StorageUnavailable where keys have ended."""
-        return self._at(location).new_output(location)
+        """See FileIO."""
+        file = self._file(location)
+        return self._other(location).new_output(location) if file is None else file
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """See FileIO."""
         text = location if isinstance(location, str) else location.location
-        self._at(text).delete(text)
+        file = self._file(text)
+        if file is None:
+            self._other(text).delete(text)
+        else:
+            file.delete()
 
-    def _at(self, location: str) -> FileIO:
+    def _file(self, location: str) -> StoreFile | None:
         try:
-            keys = self._keys.fresh(normal(location))
+            place = at_account(location)
         except PathRefused:
-            keys = None  # pyiceberg decides about locations that we refuse
-        place = keys.prefix if keys else location.partition("://")[0]
-        known = self._made.get(place)
-        if known is None or known[0] is not keys:
-            options = {**_others(self._own), **keys.options} if keys else self._own
-            known = self._made[place] = (keys, load_file_io(dict(options), location))
-        return known[1]
+            return None  # pyiceberg decides about locations that we refuse
+        if self._keys.at(place) is None:
+            return None
+        scheme, _, rest = place.partition("://")
+        authority, _, key = rest.partition("/")
+        root = f"{scheme}://{authority}"
+        if root not in self._stores:
+            self._stores[root] = self._open(root)
+        return StoreFile(location, self._stores[root], key)
+
+    def _other(self, location: str) -> FileIO:
+        scheme = location.partition("://")[0]
+        if scheme not in self._others:
+            self._others[scheme] = load_file_io(dict(self._own), location)
+        return self._others[scheme]
 
 
-def _others(own: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in own.items() if not key.startswith(_S3)}
-
-
-def _told(config: Mapping[str, Any]) -> dict[str, str]:
-    """What counts of an answer: no class to import, and none of what is not about S3."""
-    return {key: str(value) for key, value in config.items() if key.startswith(_S3) and key not in _SIGNING}
-
-
-def _has_keys(config: Mapping[str, str]) -> bool:
-    return bool(config.get(ACCESS_KEY) and config.get(SECRET_KEY))
-
-
-def _place(prefix: str) -> str | None:
-    """The prefix with the one spelling of its scheme; None where it is not of S3."""
-    scheme, colon, rest = prefix.partition("://")
-    if scheme not in ("s3", "s3a", "s3n"):
-        return None
-    return f"s3://{rest}" if colon else "s3://"
+def _places(metadata: Any) -> list[str]:
+    """Where a table's files are written to; each with a slash behind it."""
+    places = (metadata.location, *(metadata.properties.get(key) for key in _PLACES))
+    return [f"{place.rstrip('/')}/" for place in places if place]

@@ -8,20 +8,31 @@ folders are listed like blobs; here they are none.
 import asyncio
 import base64
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 from adlfs import AzureBlobFileSystem  # type: ignore[import-untyped]
 from azure.core import MatchConditions
+from azure.core.credentials import AzureSasCredential
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from azure.storage.blob import BlobBlock
-from azure.storage.blob.aio import BlobLeaseClient
+from azure.storage.blob.aio import BlobLeaseClient, BlobServiceClient
+from fsspec.asyn import get_loop  # type: ignore[import-untyped]
 
-from bookkeeper.errors import Changed, Missing, StorageUnavailable
-from bookkeeper.stores.object_store import BLOCK, NoRange, Transient, Unchanged, delete_each, whole_part, whole_size
+from bookkeeper.errors import Changed, ConfigInvalid, Missing, StorageUnavailable
+from bookkeeper.stores.object_store import (
+    BLOCK,
+    NoRange,
+    Refused,
+    Transient,
+    Unchanged,
+    delete_each,
+    whole_part,
+    whole_size,
+)
 from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, Part, check_bound
 
 _KEYS = {
@@ -56,16 +67,56 @@ def filesystem(options: Mapping[str, Any], host: str) -> AzureBlobFileSystem:
     return AzureBlobFileSystem(anon=anonymous or None, use_listings_cache=False, skip_instance_cache=True, **given)
 
 
+class HeldToken(AzureSasCredential):
+    """What authorizes requests: the SAS token that `now` returns at that moment."""
+
+    def __init__(self, now: Callable[[], Mapping[str, str]]) -> None:
+        super().__init__("")
+        self._now = now
+
+    @property
+    def signature(self) -> str:
+        """See AzureSasCredential."""
+        return self._now()["adls.sas-token"].removeprefix("?")
+
+
+def held(container: str, host: str, settings: Mapping[str, str], now: Callable[[], Mapping[str, str]]) -> "AzureRemote":
+    """
+    A container of the account at `host`; of each request the SAS token is the one that `now` returns at that moment.
+    """
+    token = HeldToken(now)
+    service = BlobServiceClient(_endpoint(host, settings), credential=token, user_agent="iceberg-bookkeeper")
+    made = AzureRemote(service, container, token)
+    finalize(made, lambda: asyncio.run_coroutine_threadsafe(service.close(), get_loop()))
+    return made
+
+
+def _endpoint(host: str, settings: Mapping[str, str]) -> str:
+    """The URL of the account's blobs; Iceberg's key for another one than Azure's is called a connection string."""
+    if not host:
+        raise ConfigInvalid(
+            "the catalog hands out SAS tokens for a location without an account",
+            hint="Locations look like abfss://container@account.dfs.core.windows.net/path.",
+        )
+    said = settings.get(f"adls.connection-string.{host}", "")
+    if said.startswith(("http://", "https://")) and not set(said) & set("?;@"):
+        return said
+    return f"https://{settings.get('adls.account-host') or host.replace('.dfs.', '.blob.', 1)}"
+
+
 class AzureRemote:
-    """Implements Remote for one container."""
+    """Implements Remote for one container; where its `token` was handed out, no request is about all the container."""
 
     deletes_at_once = 256
     largest_put = BLOCK
     page_size = 5000
 
-    def __init__(self, fs: AzureBlobFileSystem, container: str) -> None:
-        self.fs, self.name = fs, container
-        self.container = fs.service_client.get_container_client(container)
+    def __init__(
+        self, service: AzureBlobFileSystem | BlobServiceClient, container: str, token: HeldToken | None = None
+    ) -> None:
+        self.fs, self.name, self._token = service, container, token
+        client = service if isinstance(service, BlobServiceClient) else service.service_client
+        self.container: Any = client.get_container_client(container)
 
     async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion:
         part: dict[str, Any] = {} if most is None else {"offset": 0, "length": most + 1}
@@ -138,12 +189,17 @@ class AzureRemote:
         with self._translated(path):
             # Within an account the copy is done at once, or soon; the caller has the deadline.
             target = self._blob(to)
-            status = (await target.start_copy_from_url(self._blob(path).url, **_ONCE))["copy_status"]
+            status = (await target.start_copy_from_url(self._source(path), **_ONCE))["copy_status"]
             while status == "pending":
                 await asyncio.sleep(_COPY_PAUSE)
                 status = (await target.get_blob_properties(**_ONCE)).copy.status
         if status != "success":
             raise StorageUnavailable(f"{self._where(to)}: the copy ended as {status}")
+
+    def _source(self, path: str) -> str:
+        """Where the storage itself reads a blob: that request has to be authorized too."""
+        url = str(self._blob(path).url)
+        return f"{url}?{self._token.signature}" if self._token else url
 
     async def begin(self, path: str) -> str:
         # Blocks of two uploads under one name must not mix.
@@ -171,7 +227,7 @@ class AzureRemote:
         return found, by_page.continuation_token or None
 
     async def delete(self, paths: Sequence[str]) -> None:
-        if len(paths) > 1 and self.fs not in _NO_BATCHES and await self._delete_batch(paths):
+        if len(paths) > 1 and self._token is None and self.fs not in _NO_BATCHES and await self._delete_batch(paths):
             return
         await delete_each(self._delete_one, paths)
 
@@ -241,7 +297,7 @@ class AzureRemote:
         try:
             yield
         except ClientAuthenticationError as exc:
-            raise StorageUnavailable(f"{where}: the credentials were refused ({_code(exc)})") from exc
+            raise Refused(f"{where}: the credentials were refused ({_code(exc)})") from exc
         except HttpResponseError as exc:
             raise _meaning(where, exc) from exc
         except (AzureError, OSError, asyncio.IncompleteReadError) as exc:
@@ -278,4 +334,4 @@ def _meaning(where: str, exc: HttpResponseError) -> Exception:
         return _Leased(f"{where}: {code}")
     if status in (0, 408, 429) or status >= 500:
         return Transient(f"{where}: {status} {code}")
-    return StorageUnavailable(f"{where}: {status} {code}")
+    return (Refused if status in (401, 403) else StorageUnavailable)(f"{where}: {status} {code}")

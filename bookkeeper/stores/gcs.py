@@ -6,7 +6,7 @@ on reads only. A 404 that does not name the object counts as missing only when t
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -15,11 +15,21 @@ from urllib.parse import quote
 
 import aiohttp
 from gcsfs.core import GCSFileSystem  # type: ignore[import-untyped]
+from google.auth.credentials import Credentials
 from google.auth.exceptions import GoogleAuthError, TransportError
 
 from bookkeeper.errors import Changed, Missing, StorageUnavailable
 from bookkeeper.format import json_text
-from bookkeeper.stores.object_store import RANGE, NoRange, Transient, Unchanged, delete_each, whole_part, whole_size
+from bookkeeper.stores.object_store import (
+    RANGE,
+    NoRange,
+    Refused,
+    Transient,
+    Unchanged,
+    delete_each,
+    whole_part,
+    whole_size,
+)
 from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, Part, check_bound
 
 _KEYS = {
@@ -31,14 +41,43 @@ _KEYS = {
 _TIMEOUT = aiohttp.ClientTimeout(sock_connect=10, sock_read=30)
 
 
-def filesystem(options: Mapping[str, Any]) -> GCSFileSystem:
+class HeldToken(Credentials):
+    """What authorizes requests: the token that `now` returns at that moment."""
+
+    def __init__(self, now: Callable[[], Mapping[str, str]]) -> None:
+        self._now = now
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @property
+    def token(self) -> str:
+        """See Credentials."""
+        return self._now()["gcs.oauth2.token"]
+
+    @token.setter
+    def token(self, _: object) -> None:
+        """Credentials begins with none."""
+
+    def refresh(self, request: object) -> None:
+        """See Credentials; no request is made for it."""
+
+
+def filesystem(options: Mapping[str, Any], token: HeldToken | None = None) -> GCSFileSystem:
     """
     gcsfs with pyiceberg's keys (`gcs.project-id`, `gcs.oauth2.token`, ...); without a token Google's usual chain.
+
+    `token` stands for all of these; then there is none in `options`.
     """
     given = {name: options[key] for name, key in _KEYS.items() if options.get(key)}
+    if token is not None:
+        given["token"] = token
     if "requester_pays" in given:
         given["requester_pays"] = str(given["requester_pays"]).lower() == "true"
     return GCSFileSystem(use_listings_cache=False, skip_instance_cache=True, **given)
+
+
+def held(bucket: str, host: str, settings: Mapping[str, str], now: Callable[[], Mapping[str, str]]) -> "GcsRemote":
+    """A bucket; of each request the token is the one that `now` returns at that moment."""
+    return GcsRemote(filesystem(settings, HeldToken(now)), bucket)
 
 
 class GcsRemote:
@@ -222,4 +261,4 @@ def _meaning(where: str, status: int, body: bytes) -> Exception:
         return Changed(f"{where} was replaced by another process")
     if status in (408, 429) or status >= 500:
         return Transient(f"{where}: {status}")
-    return StorageUnavailable(f"{where}: {status}")
+    return (Refused if status in (401, 403) else StorageUnavailable)(f"{where}: {status}")

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 from threading import Lock
 from typing import Any
@@ -19,10 +20,19 @@ from bookkeeper.errors import StorageUnavailable
 
 log = logging.getLogger(__name__)
 
-#: what stands for a key of S3, and when it ends, in ms since 1970
-ACCESS_KEY, SECRET_KEY, TOKEN = "s3.access-key-id", "s3.secret-access-key", "s3.session-token"
-ENDS_AT = "s3.session-token-expires-at-ms"
-_KEYS = {ACCESS_KEY, SECRET_KEY, TOKEN, ENDS_AT}
+#: by the scheme of their storage: the options without which there are no keys
+KEYS = {
+    "s3": ("s3.access-key-id", "s3.secret-access-key"),
+    "abfss": ("adls.sas-token",),
+    "gs": ("gcs.oauth2.token",),
+}
+#: when they end, in ms since 1970
+ENDS_AT = {
+    "s3": "s3.session-token-expires-at-ms",
+    "abfss": "adls.sas-token-expires-at-ms",
+    "gs": "gcs.oauth2.token-expires-at",
+}
+_KEYS = {"s3.session-token", *chain.from_iterable(KEYS.values()), *ENDS_AT.values()}
 #: seconds: no two questions to the catalog are nearer, none that fails, and none because of a refusal
 PAUSE, PAUSE_AFTER_REFUSAL = 1.0, 30.0
 #: of half a life, after which the keys are due: processes that were started together do not ask together
@@ -48,7 +58,7 @@ class Keys:
 
 class TableKeys:
     """
-    What a catalog handed out for one table. `ask` loads the table, so that `take` is called; it may raise anything.
+    What a catalog handed out for one table. `ask` asks for it anew and calls `take`; it may raise anything.
     """
 
     def __init__(
@@ -72,12 +82,17 @@ class TableKeys:
     def _taken(self, prefix: str, options: Mapping[str, str], known: Keys | None) -> Keys:
         if known is not None and known.options == options:
             return known  # a server may hand out the same keys again: they are no younger for that
-        end = str(options.get(ENDS_AT, ""))
+        end = next((options[key] for key in ENDS_AT.values() if key in options), "")
         if not (end.isascii() and end.isdecimal() and len(end) <= 16):
             return Keys(prefix, options)
         life = max(int(end) / 1000 - time.time(), 0)  # noqa: TID251 - the catalog says a time of day
         now = self._clock()
         return Keys(prefix, options, now + life / 2 * self._jitter(*_JITTER), now + life)
+
+    @property
+    def settings(self) -> dict[str, dict[str, str]]:
+        """By prefix: the options without the keys."""
+        return {keys.prefix: keys.settings for keys in self._keys}
 
     def at(self, url: str) -> Keys | None:
         """The keys for this URL as they are; None where the catalog handed out none."""

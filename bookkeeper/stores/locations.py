@@ -44,6 +44,21 @@ def normal(location: str) -> str:
     return f"{_SAME.get(scheme, scheme)}://{authority}{path}"
 
 
+def at_account(location: str) -> str:
+    """
+    `normal`, and of Azure one spelling of scheme and host: `wasbs://c@a.blob.core.windows.net/x` becomes
+    `abfss://c@a.dfs.core.windows.net/x`, which is the same blob.
+    """
+    plain = normal(location)
+    return one_account(plain) if plain.startswith(("abfss://", "wasbs://")) else plain
+
+
+def one_account(url: str) -> str:
+    """The same for the beginning of a location, whose scheme is of Azure."""
+    authority, slash, path = url.partition("://")[2].partition("/")
+    return f"abfss://{authority.replace('.blob.', '.dfs.', 1)}{slash}{path}"
+
+
 def are_normal(locations: Sequence[str]) -> bool:
     """
     Whether `normal` surely returns each of these unchanged: 0.2 us a location in one folder, 0.6 us in several, one by

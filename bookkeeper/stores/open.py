@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from bookkeeper.errors import ConfigInvalid, ExtraMissing
 from bookkeeper.stores.handed_out import TableKeys
-from bookkeeper.stores.locations import local_path, normal
+from bookkeeper.stores.locations import at_account, local_path, normal
 from bookkeeper.stores.object_store import ObjectStore, Remote
 from bookkeeper.stores.store import Store
 
@@ -21,6 +21,7 @@ _KINDS = {
     "abfss": ("bookkeeper.stores.azure", "adls.", "azure"),
     "gs": ("bookkeeper.stores.gcs", "gcs.", "gcs"),
 }
+_ALSO = {"wasbs": "abfss"}
 _CLASSES = {"s3": "S3Remote", "abfss": "AzureRemote", "gs": "GcsRemote"}
 _CLIENT = "client."
 #: keys, without their prefix, that are a credential or a part of one
@@ -28,6 +29,10 @@ _SECRETS = frozenset({
     "access-key-id", "secret-access-key", "session-token", "profile-name", "connection-string", "account-key",
     "sas-token", "tenant-id", "client-id", "client-secret", "oauth2.token",
 })  # fmt: skip
+
+#: of an account
+_SAS = "sas-token."
+_ANONYMOUS = ("anonymous", "anon")
 
 
 def stores_with(options: Mapping[str, Any]) -> Callable[[str], Store]:
@@ -39,7 +44,7 @@ def stores_with(options: Mapping[str, Any]) -> Callable[[str], Store]:
 
 def open_store(url: str, options: Mapping[str, Any] | None = None) -> Store:
     """
-    The store at `url`: a path or `file:` URL, `memory:`, `s3:`, `abfs(s):` or `gs:`.
+    The store at `url`: a path or `file:` URL, `memory:`, `s3:`, `abfs(s):`, `wasb(s):` or `gs:`.
 
     `options` are pyiceberg's keys (`s3.endpoint`, `adls.account-name`, ...). Raises ConfigInvalid, ExtraMissing.
     """
@@ -59,16 +64,24 @@ def object_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
     """
     The store at `url`; raises ConfigInvalid for an unknown scheme, ExtraMissing when its client is not installed.
     """
-    parts = urlsplit(normal(url))
-    if parts.scheme not in _KINDS:
+    parts, scheme = _parts(url)
+    if scheme not in _KINDS:
         raise ConfigInvalid(
             f"{url}: storage {parts.scheme!r} is not supported; file, s3, abfs(s), gs and memory are",
             hint="docs/stores.md says what is.",
         )
+    return ObjectStore(url, parts.path, _own_remote(parts, scheme, options), options=options)
+
+
+def _parts(url: str) -> tuple[SplitResult, str]:
+    parts = urlsplit(normal(url))
+    return parts, _ALSO.get(parts.scheme, parts.scheme)
+
+
+def _own_remote(parts: SplitResult, scheme: str, options: Mapping[str, Any]) -> Remote:
     bucket = parts.username or parts.netloc
-    chosen = frozenset(keys_of(_KINDS[parts.scheme][1], bucket, options).items())
-    remote = _remote(parts.scheme, bucket, parts.hostname if parts.username else "", chosen)
-    return ObjectStore(url, parts.path, remote, options=options)
+    chosen = frozenset(keys_of(_KINDS[scheme][1], bucket, options).items())
+    return _remote(scheme, bucket, parts.hostname if parts.username else "", chosen)
 
 
 def handed_out_store(url: str, keys: TableKeys, own: Mapping[str, Any]) -> Store:
@@ -77,12 +90,28 @@ def handed_out_store(url: str, keys: TableKeys, own: Mapping[str, Any]) -> Store
 
     Raises like `open_store`.
     """
-    found = open_store(url, own)
-    if not keys or not isinstance(found, ObjectStore) or urlsplit(normal(url)).scheme != "s3":
-        return found
-    from bookkeeper.stores.handed_out_s3 import HandedOutS3
+    if not keys or url.startswith("memory:"):
+        return open_store(url, own)
+    parts, scheme = _parts(url)
+    if scheme not in _KINDS:
+        return open_store(url, own)
+    from bookkeeper.stores.handed_out_remote import HandedOutAzure, HandedOutRemote
 
-    return ObjectStore(url, found.root, HandedOutS3(keys, urlsplit(normal(url)).netloc, found.remote), options=own)
+    module = _imported(scheme)
+    made = HandedOutAzure if scheme == "abfss" else HandedOutRemote
+    remote = made(
+        keys,
+        at_account(f"{parts.scheme}://{parts.netloc}/"),
+        getattr(module, _CLASSES[scheme]),
+        partial(module.held, parts.username or parts.netloc, parts.hostname if parts.username else ""),
+        partial(_own_remote, parts, scheme, own),
+    )
+    return ObjectStore(url, parts.path, remote, options=own)
+
+
+def prefix_of(scheme: str) -> str:
+    """What the options of a scheme's storage begin with, such as `s3.`; raises KeyError for another scheme."""
+    return _KINDS[scheme][1]
 
 
 def without_secrets(prefix: str, bucket: str, options: Mapping[str, Any]) -> dict[str, str]:
@@ -93,7 +122,7 @@ def without_secrets(prefix: str, bucket: str, options: Mapping[str, Any]) -> dic
     return {
         key: value
         for key, value in found.items()
-        if key.removeprefix(prefix).removeprefix(_CLIENT) not in _SECRETS and key.removeprefix(prefix) != "anonymous"
+        if not _is_secret(key.removeprefix(prefix)) and key.removeprefix(prefix) not in _ANONYMOUS
     }
 
 
@@ -106,13 +135,18 @@ def keys_of(prefix: str, bucket: str, options: Mapping[str, Any]) -> dict[str, s
     mine = f"{others}{bucket}."
     own = {prefix + key.removeprefix(mine): value for key, value in found.items() if key.startswith(mine)}
     # Half of one credential and half of another do not make one.
-    taken = _SECRETS if any(key.removeprefix(prefix) in _SECRETS for key in own) else frozenset[str]()
+    taken = any(_is_secret(key.removeprefix(prefix)) for key in own)
     shared = {
         key: value
         for key, value in found.items()
-        if not key.startswith(others) and key.removeprefix(prefix).removeprefix(_CLIENT) not in taken
+        if not key.startswith(others) and not (taken and _is_secret(key.removeprefix(prefix)))
     }
     return {**shared, **own}
+
+
+def _is_secret(name: str) -> bool:
+    plain = name.removeprefix(_CLIENT)
+    return plain in _SECRETS or plain.startswith(_SAS)
 
 
 def _remote(scheme: str, bucket: str, host: str | None, options: Iterable[tuple[str, str]]) -> Remote:

@@ -5,6 +5,7 @@ A missing object is a definite NoSuchKey: a missing bucket, or one that may not 
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -58,12 +59,22 @@ _REFUSED = {
 }
 
 
+#: they log each signed request, with its keys, at DEBUG
+_SIGNERS = ("botocore.auth", "botocore.endpoint")
+
+
+def _is_no_detail(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.DEBUG
+
+
 class HeldKeys(AioCredentials):  # type: ignore[misc]
-    """What signs requests with the options that `now` returns at that moment."""
+    """What signs requests with the options that `now` returns at that moment; no log shows these, at any level."""
 
     def __init__(self, now: Callable[[], Mapping[str, str]]) -> None:
         super().__init__("", "", method="catalog")
         self._now = now
+        for name in _SIGNERS:
+            logging.getLogger(name).addFilter(_is_no_detail)
 
     async def get_frozen_credentials(self) -> ReadOnlyCredentials:
         """See AioCredentials; no request is made for it."""
@@ -105,6 +116,11 @@ def filesystem(options: Mapping[str, Any], keys: HeldKeys | None = None) -> S3Fi
         skip_instance_cache=True,
         session=session,
     )
+
+
+def held(bucket: str, host: str, settings: Mapping[str, str], now: Callable[[], Mapping[str, str]]) -> "S3Remote":
+    """A bucket; of each request the keys are those that `now` returns at that moment."""
+    return S3Remote(filesystem(settings, HeldKeys(now)), bucket)
 
 
 def parse_time(value: str | float) -> datetime:

@@ -2,10 +2,8 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from itertools import count
-from pathlib import Path
+from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,61 +13,17 @@ from pyiceberg.table.update import SetPropertiesUpdate
 from bookkeeper.catalogs.handed_out import HandedOut, stores_of
 from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.commands.fold import fold
-from bookkeeper.config.settings import Catalog, Reaper, Retention, Settings
-from bookkeeper.consumers.consumer import Consumer
+from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import StorageUnavailable, TableUnusable
-from bookkeeper.retention.apply import apply_retention
-from bookkeeper.serve.open import open_bookkeeper
 from bookkeeper.stores import handed_out
 from bookkeeper.stores.open import stores_with
-from bookkeeper.stores.store import Store
-from bookkeeper.tick.tick import Bookkeeper
-from reaper import reap
 from tests.servers import rest_catalog
-from tests.servers.handing_out import CatalogProxy, Desk, Now, StorageProxy, handing_out
+from tests.servers.handing_out import Now, handing_out
 from tests.servers.needed import needed
 from tests.servers.objects import bucket, s3
+from tests.support.governed import LATER, Lakehouse, work_across_renewals
 from tests.support.keyed import KEYED, Step, Steps
-from tests.support.lake import Lake, WallClock, Writes
-from tests.support.stores import content
-
-_NUMBERS = count(1)
-#: half of the life of keys, and a bit: a renewal is due
-LATER = 31.0
-
-
-@dataclass
-class Lakehouse:
-    """A REST catalog on S3 behind proxies that hand out keys; `own` are the server's own keys, for the test alone."""
-
-    catalog: Catalog
-    own: dict[str, str]
-    first: CatalogProxy
-    second: StorageProxy
-    desk: Desk
-
-    def lake(self, **settings: Any) -> "GovernedLake":
-        """A new queue, with its txlog folder in a bucket of its own."""
-        number = next(_NUMBERS)
-        named = {"name": f"events{number}", "identifier": f"demo.events{number}", "folder": f"s3://queue/e{number}"}
-        return GovernedLake(self, **{**named, **settings})
-
-
-class GovernedLake(Lake):
-    """A queue of which the product has only the keys of the txlog folder."""
-
-    def __init__(self, house: Lakehouse, **settings: Any) -> None:
-        self.house = house
-        super().__init__(Path(), WallClock(), catalog=house.catalog, **settings)
-
-    def store(self, url: str) -> Store:
-        """What the test itself sees: with the server's own keys."""
-        return stores_with(self.house.own)(url)
-
-    def product(self) -> Bookkeeper:
-        """A bookkeeper as the daemon opens it."""
-        everything = Settings(catalog=self.house.catalog, tables={self.settings.name: self.settings})
-        return open_bookkeeper(everything, self.settings, self.clock)
+from tests.support.lake import Writes
 
 
 @pytest.fixture(scope="module")
@@ -96,53 +50,17 @@ def house(servers: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> Iterator
         properties = {"type": "rest", "uri": first.uri, "warehouse": "s3://lake/warehouse", **common, **queue}
         for module in ("tests.support.lake", "tests.support.keyed"):
             monkeypatch.setattr(f"{module}.open_store", stores_with(own))
-        yield Lakehouse(Catalog("lake", properties), own, first, second, desk)
+        yield Lakehouse(Catalog("lake", properties), own, first, desk, "s3://queue", "s3://lake")
 
 
 def test_ticks_retention_the_reaper_a_consumer_go_on_across_renewals(
     house: Lakehouse, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    caplog.set_level(logging.INFO)
-    lake = house.lake(reaper=Reaper(older_than=timedelta(), retain_last=1))
-    settings = Settings(catalog=house.catalog, tables={lake.settings.name: lake.settings})
-    book, write = lake.product(), Writes(lake)
-    consumer = Consumer.open(settings, lake.settings.name, name="c1")
-    seen, loads = list[str](), len(house.desk.loads)
-    with consumer:
-        for turn in range(5):
-            write.publish(f"{turn}a", f"{turn}b")
-            assert book.tick(lake.clock.now).commit.txlogs == 1
-            seen += _read(consumer)
-            house.desk.now.seconds += LATER
-        view = book.ledger.load(book.folder.card().folder)
-        dropped = apply_retention(book.ledger, view, Retention(keep_bytes=1, brake=1.0), lake.clock.now)
-        house.desk.now.seconds += LATER
-        write.publish("z")
-        assert book.tick(lake.clock.now).commit.txlogs == 1
-        seen += _read(consumer)
-    catalog = open_catalog(house.catalog)
-    reaped = reap(catalog, lake.settings, lake.clock.now, release_brake=True)
-    house.desk.now.seconds += LATER
-    assert seen == write.keys
-    assert dropped.files == 4 and reaped.snapshots > 0 and reaped.data_files == 4
-    assert house.desk.refused == [] and house.desk.expired == []
-    assert len(house.desk.loads) - loads >= 3 and len(house.desk.secrets()) >= 8
+    caplog.set_level(logging.DEBUG)
+    work_across_renewals(
+        house, lambda: caplog.text + "".join(capsys.readouterr()) + repr([vars(record) for record in caplog.records])
+    )
     assert {key for key, path in house.desk.used if path.startswith("/queue/")} == {"test"}
-    assert lake.keys() == write.keys[-3:]
-    told = caplog.text + "".join(capsys.readouterr()) + repr([vars(record) for record in caplog.records])
-    stored = b"".join(data for url in ("s3://lake", "s3://queue") for data in content(lake.store(url)).values())
-    secrets = house.desk.secrets()
-    assert len(secrets) >= 60 and stored
-    assert not [secret for secret in secrets if secret in told or secret.encode() in stored]
-
-
-def _read(consumer: Consumer) -> list[str]:
-    """The keys of what is there for it."""
-    seen = list[str]()
-    for batch in consumer.batches(follow=False):
-        seen += batch.table["key"].to_pylist()
-        consumer.commit(batch)
-    return seen
 
 
 def test_a_fold_reads_and_writes_with_keys_that_were_handed_out(house: Lakehouse) -> None:
@@ -160,15 +78,17 @@ def test_a_fold_reads_and_writes_with_keys_that_were_handed_out(house: Lakehouse
 def test_an_answer_replaces_all_secrets_of_the_configuration() -> None:
     secrets = {"s3.access-key-id": "own", "s3.secret-access-key": "own", "s3.session-token": "own"}
     secrets |= {"s3.profile-name": "own", "client.session-token": "own", "s3.bucket.lake.session-token": "own"}
-    catalog = SimpleNamespace(properties={**secrets, "s3.region": "r", "s3.endpoint": "http://own"}, load_table=print)
+    azure = dict.fromkeys(("adls.account-key", "adls.sas-token.a", "adls.client-secret", "adls.anon"), "own")
+    properties = {**secrets, **azure, "s3.region": "r", "s3.endpoint": "http://own"}
+    catalog = SimpleNamespace(properties=properties, load_table=print)
     keys = {"s3.access-key-id": "a", "s3.secret-access-key": "b"}
     told = {"py-io-impl": "evil.Io", "s3.endpoint": "http://told", "adls.sas-token": "sas", "token": "t"}
     credentials = [SimpleNamespace(prefix=prefix, config=keys) for prefix in ("s3a://lake/t", "abfss://c@a/t")]
     metadata = SimpleNamespace(location="s3://lake/t", properties={"s3.proxy-uri": "http://stolen"})
     HandedOut(catalog).take(("t",), SimpleNamespace(config=told, storage_credentials=credentials, metadata=metadata))
-    (found,) = catalog._bookkeeper_handed_out._of(("t",))._keys
-    assert found.prefix == "s3://lake/t"
-    assert found.options == {**keys, "s3.region": "r", "s3.endpoint": "http://told"}
+    found = {one.prefix: one.options for one in catalog._bookkeeper_handed_out._of(("t",))._keys}
+    assert found["s3://lake/t"] == {**keys, "s3.region": "r", "s3.endpoint": "http://told"}
+    assert found["abfss://c@a/t"] == {"adls.sas-token": "sas"}
 
 
 def test_two_tables_never_share_keys_and_each_path_has_those_of_the_longest_prefix(house: Lakehouse) -> None:
@@ -240,6 +160,59 @@ def test_a_table_that_is_held_for_long_is_read_with_keys_that_are_good(house: La
         assert table.scan().to_arrow()["key"].to_pylist() == ["a"]
         assert len(house.desk.loads) == loads + turn
     assert house.desk.refused == [] and not [text for text in house.desk.secrets() if text in repr(vars(table.io))]
+
+
+def test_keys_alone_are_asked_for_where_the_server_lists_that(house: Lakehouse) -> None:
+    house.desk.lists_credentials = True
+    lake = house.lake()
+    catalog = open_catalog(house.catalog)
+    location = load_table(catalog, lake.settings.identifier).location()
+    house.desk.more[lake.settings.identifier] = [f"{location}/data"]
+    load_table(catalog, lake.settings.identifier)
+    store, loads = stores_of(catalog, lake.settings.identifier)(location), len(house.desk.loads)
+    for turn in range(1, 4):
+        house.desk.now.seconds += LATER
+        store.upload("data/a", b"a")
+        assert (len(house.desk.loads), len(house.desk.asked)) == (loads, turn)
+    assert house.desk.refused == [] == house.desk.expired
+
+
+@pytest.mark.parametrize("change", [{"credentials_status": 501}, {"credentials_status": 403}, {"more": {}}])
+def test_where_keys_alone_do_not_come_the_table_is_loaded(house: Lakehouse, change: dict[str, Any]) -> None:
+    house.desk.lists_credentials = True
+    lake = house.lake()
+    house.desk.more[lake.settings.identifier] = ["s3://lake/other"]
+    catalog = open_catalog(house.catalog)
+    store = stores_of(catalog, lake.settings.identifier)(load_table(catalog, lake.settings.identifier).location())
+    for name, value in change.items():
+        setattr(house.desk, name, value)
+    house.desk.now.seconds += LATER
+    loads = len(house.desk.loads)
+    store.upload("data/a", b"a")
+    assert (len(house.desk.loads), len(house.desk.asked)) == (loads + 1, 1)
+    assert house.desk.refused == [] == house.desk.expired
+
+
+def test_a_read_by_pyiceberg_is_repeated_once_where_its_keys_were_refused(house: Lakehouse) -> None:
+    house.desk.says_end = False
+    lake = house.lake()
+    Writes(lake).publish("a")
+    assert lake.product().tick(lake.clock.now).commit.txlogs == 1
+    table = load_table(open_catalog(house.catalog), lake.settings.identifier)
+    loads = len(house.desk.loads)
+    for turn in (1, 2):
+        house.desk.now.seconds += 2 * LATER
+        assert table.scan().to_arrow()["key"].to_pylist() == ["a"]
+        assert (len(house.desk.loads), len(house.desk.expired)) == (loads + turn, turn)
+
+
+def test_keys_beside_the_config_go_before_those_in_it(house: Lakehouse) -> None:
+    lake = house.lake()
+    house.desk.config = {"s3.access-key-id": "stale", "s3.secret-access-key": "stale"}
+    catalog = open_catalog(house.catalog)
+    location = load_table(catalog, lake.settings.identifier).location()
+    stores_of(catalog, lake.settings.identifier)(location).upload("data/a", b"a")
+    assert house.desk.refused == []
 
 
 def test_many_requests_at_once_ask_the_catalog_once(house: Lakehouse) -> None:

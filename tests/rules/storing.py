@@ -3,9 +3,11 @@ Stores, catalogs and leases: what is durable, what is exclusive, and whose word 
 """
 
 import os
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
+from bookkeeper.catalogs.handed_out import HandedOut
 from bookkeeper.leases.object_lease import PutLease
 from bookkeeper.stores.beneath import open_in
 from bookkeeper.stores.handed_out import TableKeys
@@ -17,6 +19,8 @@ from tests.rules.systems import Fails
 rule = Chapter()
 LOCAL = "tests/stores/test_local.py::"
 LINKS = "tests/stores/test_links.py::"
+HANDED = "tests/catalogs/test_handed_out.py::"
+TOKENS = "tests/catalogs/test_handed_out_tokens.py::"
 CONTRACT = "tests/stores/test_store_contract.py::"
 LEASE = "tests/leases/test_lease_contract.py::"
 KEYS = "tests/stores/test_handed_out.py::"
@@ -201,3 +205,71 @@ def any_prefix_will_do(rightly: Any, keys: TableKeys, url: str) -> Any:
 def keys_are_mixed(rightly: Any, prefix: str, bucket: str, options: Any) -> Any:
     """What the answer does not name comes from the configuration, secrets too."""
     return keys_of(prefix, bucket, options)
+
+
+@rule(
+    "A client signs each request with the token of its prefix as it is then: of Azure and of Google too.",
+    Fails(f"{TOKENS}test_a_table_that_is_held_for_long_is_read_and_written_with_tokens_that_are_good"),
+    Fails(f"{TOKENS}test_moves_deletes_and_listings_go_with_the_token_of_their_path"),
+)
+@breaks("bookkeeper.stores.handed_out_remote._now")
+def clients_keep_their_first_token(rightly: Any, ring: TableKeys, prefix: str) -> Any:
+    """A client goes on with what it was made with."""
+    return _FIRST.setdefault((ring, prefix), rightly(ring, prefix))
+
+
+_FIRST: dict[Any, Any] = {}
+
+
+@rule(
+    "A request that the storage refuses is sent once more, with new keys.",
+    Fails(f"{HANDED}test_keys_that_are_refused_before_they_should_end_are_renewed_once"),
+    Fails(f"{HANDED}test_a_read_by_pyiceberg_is_repeated_once_where_its_keys_were_refused"),
+    Fails(f"{TOKENS}test_tokens_that_are_refused_before_they_should_end_are_renewed_once"),
+)
+@breaks("bookkeeper.stores.handed_out.TableKeys.fresh_after_refusal")
+def refusals_are_final(rightly: Any, keys: TableKeys, url: str, used: Any) -> bool:
+    """A refusal ends the request."""
+    return False
+
+
+@rule(
+    "No account of Azure gets the SAS token of another.",
+    Fails(f"{TOKENS}test_no_account_gets_the_token_of_another"),
+)
+@breaks("bookkeeper.catalogs.answered._said")
+def any_account_will_do(rightly: Any, key: str, host: str, told: Any) -> Any:
+    """The first token of the answer is taken."""
+    return (value for name, value in told.items() if name.startswith(key))
+
+
+@rule(
+    "Keys beside the config of an answer go before those in it.",
+    Fails(f"{HANDED}test_keys_beside_the_config_go_before_those_in_it"),
+)
+@breaks("bookkeeper.catalogs.handed_out.HandedOut._by_prefix")
+def config_goes_first(rightly: Any, held: HandedOut, places: Any, config: Any, credentials: Any) -> Any:
+    """Keys in the config count wherever the table's files lie."""
+    return {**rightly(held, places, config, credentials), **rightly(held, places, config, ())}
+
+
+@rule(
+    "Keys alone are only taken where they are for the same prefixes as before; else the table is loaded.",
+    Fails(f"{HANDED}test_where_keys_alone_do_not_come_the_table_is_loaded"),
+)
+@breaks("bookkeeper.catalogs.handed_out.HandedOut._take_alone")
+def part_of_the_keys_is_enough(rightly: Any, held: HandedOut, table: Any) -> bool:
+    """What is asked for alone counts as answered."""
+    with suppress(Exception):
+        rightly(held, table)
+    return True
+
+
+@rule(
+    "No log shows keys that a catalog handed out, at any level.",
+    Fails(f"{HANDED}test_ticks_retention_the_reaper_a_consumer_go_on_across_renewals"),
+)
+@breaks("bookkeeper.stores.s3._is_no_detail")
+def details_are_logged(rightly: Any, record: Any) -> bool:
+    """What libraries log at DEBUG is let through."""
+    return True

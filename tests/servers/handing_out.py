@@ -14,11 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from pyiceberg.catalog.rest import DEFAULT_ENDPOINTS
 
 from tests.servers.proxy import Proxy, Reply, Request, proxy
 
 _LOAD = re.compile(r"/v1/(?:[^/]+/)?namespaces/([^/]+)/tables(?:/([^/?]+))?(?:\?.*)?")
+_ALONE = re.compile(r"/v1/(?:[^/]+/)?namespaces/([^/]+)/tables/([^/?]+)/credentials")
+_LISTED = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 _SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=([^/]+)/([^,]+), ?SignedHeaders=([^,]+), ?Signature=(\w+)")
 _KEY = re.compile(rb"<Key>([^<]*)</Key>")
 _OWN = {"test": "testtest"}
@@ -65,6 +70,11 @@ class Desk:
     expired: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     loads: list[str] = field(default_factory=list)
+    #: whether the catalog lists an endpoint for keys alone, what it answers there, and how often it was asked
+    lists_credentials: bool = False
+    credentials_status: int = 200
+    asked: list[str] = field(default_factory=list)
+    locations: dict[str, str] = field(default_factory=dict)
     used: list[tuple[str, str]] = field(default_factory=list)
     numbers: "count[int]" = field(default_factory=count)
 
@@ -72,12 +82,32 @@ class Desk:
         """New keys for a prefix, as loadTable says them."""
         number = next(self.numbers)
         made = Handed(f"secret-of-{number:04d}-Zq", f"token-of-{number:04d}-Zq", prefix, self.now.time() + self.seconds)
+        if not prefix.startswith("s3"):
+            return self._token(number, made)
         self.keys[f"KEY{number:04d}"] = made
         said = {"s3.access-key-id": f"KEY{number:04d}", "s3.secret-access-key": made.secret}
         said["s3.session-token"] = made.token
         if self.says_end:
             said["s3.session-token-expires-at-ms"] = str(int(made.ends * 1000))
         return said
+
+    def credentials(self, table: str) -> list[dict[str, Any]]:
+        """New keys for a table's location and its other prefixes."""
+        prefixes = [self.locations[table], *self.more.get(table, ())]
+        return [{"prefix": one, "config": self.hand_out(one)} for one in prefixes]
+
+    def _token(self, number: int, made: Handed) -> dict[str, str]:
+        """A SAS token as Polaris says it, or a token of Google."""
+        ends, key = str(int(made.ends * 1000)), made.token
+        if made.prefix.startswith("gs"):
+            said, end = {"gcs.oauth2.token": key}, {"gcs.oauth2.token-expires-at": ends}
+        else:
+            key = made.secret
+            host = made.prefix.partition("@")[2].partition("/")[0].replace(".blob.", ".dfs.")
+            said = {f"adls.sas-token.{host}": f"sv=2026-02-06&sr=d&sdd=2&sp=racwdl&sig={key}"}
+            end = {f"adls.sas-token-expires-at-ms.{host}": ends}
+        self.keys[key] = made
+        return {**said, **(end if self.says_end else {})}
 
     def secrets(self) -> list[str]:
         """All that no log, error or metric may show."""
@@ -91,8 +121,14 @@ class CatalogProxy(Proxy):
 
     def answer(self, request: Request) -> Reply:
         """As the catalog answers; a table comes with keys."""
+        if (alone := _ALONE.fullmatch(request.path)) is not None and self.desk.lists_credentials:
+            return self._alone(request, f"{alone[1]}.{alone[2]}")
         plain = {key: value for key, value in request.headers.items() if key.lower() != "accept-encoding"}
         reply = super().answer(replace(request, headers=plain))
+        if request.path.startswith("/v1/config") and self.desk.lists_credentials:
+            body = json.loads(reply.body)
+            body.setdefault("endpoints", [str(one) for one in DEFAULT_ENDPOINTS]).append(_LISTED)
+            return _json(body)
         found = _LOAD.fullmatch(request.path)
         if found is None or reply.status != 200 or (request.method != "GET" and found[2]):
             return reply
@@ -100,13 +136,47 @@ class CatalogProxy(Proxy):
         table = f"{found[1]}.{found[2]}"
         self.desk.loads.append(table)
         body["config"] = {**body.get("config", {}), **self.desk.config}
-        location = body["metadata"]["location"]
+        location = self.desk.locations[table] = body["metadata"]["location"]
         if self.desk.as_config and self.desk.hands_out:
             body["config"] |= self.desk.hand_out(location)
         elif self.desk.hands_out:
-            prefixes = [location, *self.desk.more.get(table, ())]
-            body["storage-credentials"] = [{"prefix": one, "config": self.desk.hand_out(one)} for one in prefixes]
-        return Reply(200, [("Content-Type", "application/json")], json.dumps(body).encode())
+            body["storage-credentials"] = self.desk.credentials(table)
+        return _json(body)
+
+    def _alone(self, request: Request, table: str) -> Reply:
+        self.seen.append(request)
+        self.desk.asked.append(table)
+        handed_out = self.desk.credentials(table) if self.desk.hands_out else []
+        return _json({"storage-credentials": handed_out}, self.desk.credentials_status)
+
+
+def _json(body: dict[str, Any], status: int = 200) -> Reply:
+    return Reply(status, [("Content-Type", "application/json")], json.dumps(body).encode())
+
+
+class Guard(Proxy):
+    """Before a storage; `problem` says why a request is not let through."""
+
+    desk: Desk
+
+    def problem(self, request: Request, key: str, places: list[str]) -> str:
+        """The kind of the refusal of a request that came with this key and is about these places; noted. Or empty."""
+        handed = self.desk.keys.get(key)
+        if handed is None:
+            return self.note(request, "unknown")
+        if handed.ends <= self.desk.now.time():
+            self.desk.expired.append(f"{request.method} {urlsplit(request.path).path}")
+            return self.note(request, "expired")
+        if not all(place.startswith(handed.prefix.replace(".blob.", ".dfs.", 1)) for place in places):
+            return self.note(request, "elsewhere")
+        handed.uses += 1
+        self.desk.used.append((key, unquote(urlsplit(request.path).path)))
+        return ""
+
+    def note(self, request: Request, why: str) -> str:
+        """Notes a refusal."""
+        self.desk.refused.append(f"{why} {request.method} {unquote(urlsplit(request.path).path)}")
+        return why
 
 
 class StorageProxy(Proxy):

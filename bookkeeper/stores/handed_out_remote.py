@@ -1,9 +1,10 @@
 """
-A bucket of S3 with keys that a catalog hands out: of each request they are those of its path, renewed before they end.
+A bucket or container with keys that a catalog hands out: of each request they are those of its path, renewed before
+they end.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -11,23 +12,32 @@ from typing import Any
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.stores.handed_out import Keys, TableKeys
 from bookkeeper.stores.object_store import Page, Refused, Remote
-from bookkeeper.stores.s3 import HeldKeys, S3Remote, filesystem
 from bookkeeper.stores.store import Buffer, Head, ObjectVersion, Part
 
+#: the options as they are now; raises StorageUnavailable where there are none any more
+Now = Callable[[], Mapping[str, str]]
 
-class HandedOutS3:
+
+class HandedOutRemote:
     """
-    Implements Remote for one bucket; `own` is asked for paths for which the catalog handed out no keys.
+    Implements Remote for the bucket or container at `root` (with a slash behind it). `make` makes a Remote with the
+    keys that its second argument returns at that moment, from settings without keys; `own` returns the one for paths
+    for which the catalog handed out no keys.
 
     A request that the storage refuses is sent once more if there are new keys. It was not carried out, so a conditional
     put may be repeated too.
     """
 
-    deletes_at_once = S3Remote.deletes_at_once
-    largest_put = S3Remote.largest_put
-
-    def __init__(self, keys: TableKeys, bucket: str, own: Remote) -> None:
-        self._keys, self._bucket, self._own = keys, bucket, own
+    def __init__(
+        self,
+        keys: TableKeys,
+        root: str,
+        kind: type[Remote],
+        make: Callable[[Mapping[str, str], Now], Remote],
+        own: Callable[[], Remote],
+    ) -> None:
+        self._keys, self._root, self._make, self._own = keys, root, make, own
+        self.deletes_at_once, self.largest_put = kind.deletes_at_once, kind.largest_put
 
     async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion:
         found: ObjectVersion = await self._ask("get", path, path, most, known)
@@ -73,14 +83,14 @@ class HandedOutS3:
     async def delete(self, paths: Sequence[str]) -> None:
         parts: dict[str, list[str]] = {}
         for path in paths:
-            keys = self._keys.at(self._url(path))
+            keys = self._keys.at(self._root + path)
             parts.setdefault(keys.prefix if keys else "", []).append(path)
         for part in parts.values():
             await self._ask("delete", part[0], part)
 
     async def _ask(self, what: str, path: str, *given: Any) -> Any:
         """One request, with the keys of `path`."""
-        url = self._url(path)
+        url = self._root + path
         keys = await self._fresh(url)
         try:
             return await getattr(self._remote(keys), what)(*given)
@@ -96,22 +106,32 @@ class HandedOutS3:
 
     def _remote(self, keys: Keys | None) -> Remote:
         if keys is None:
-            return self._own
+            return self._own()
+        now = partial(_now, self._keys, keys.prefix)
         made: Remote = self._keys.client(
-            keys.prefix, {**keys.settings, "": self._bucket}, partial(_made, self._keys, keys, self._bucket)
+            keys.prefix, {**keys.settings, "": self._root}, partial(self._make, keys.settings, now)
         )
         return made
 
-    def _url(self, path: str) -> str:
-        return f"s3://{self._bucket}/{path}"
+
+class HandedOutAzure(HandedOutRemote):
+    """Implements Remote, and the leases of AzureRemote."""
+
+    async def take_lease(self, path: str, lease: str, seconds: int, holder: bytes) -> bool:
+        """As AzureRemote's."""
+        return bool(await self._ask("take_lease", path, path, lease, seconds, holder))
+
+    async def renew_lease(self, path: str, lease: str) -> bool:
+        """As AzureRemote's."""
+        return bool(await self._ask("renew_lease", path, path, lease))
+
+    async def release_lease(self, path: str, lease: str) -> bool:
+        """As AzureRemote's."""
+        return bool(await self._ask("release_lease", path, path, lease))
 
 
-def _made(ring: TableKeys, keys: Keys, bucket: str) -> Remote:
-    return S3Remote(filesystem(keys.settings, HeldKeys(partial(_now, ring, keys.prefix))), bucket)
-
-
-def _now(ring: TableKeys, prefix: str) -> dict[str, str]:
+def _now(ring: TableKeys, prefix: str) -> Mapping[str, str]:
     keys = ring.at(prefix)
     if keys is None or keys.prefix != prefix:
         raise StorageUnavailable(f"the catalog hands out no keys for {prefix} any more")
-    return dict(keys.options)
+    return keys.options
