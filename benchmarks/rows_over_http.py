@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from benchmarks.support.daemon import cpu_seconds, ended, memory_mb, running
 from benchmarks.support.harness import Chosen, alone, number, percentile
 from benchmarks.support.lake import Lake
+from tests.http.producer import Producer
 from tests.servers.process import free_port
 
 COLUMNS = (
@@ -56,55 +57,15 @@ SIZES = {
 
 
 @dataclass
-class Client:
-    """One connection; a producer that numbers its requests, where it has a name."""
-
-    port: int
-    producer: str = ""
-    wait: str = "committed"
-    sequence: int = 0
-    _open: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def post(self, body: bytes) -> int:
-        """The status of the answer."""
-        if self._open is None:
-            self._open = await asyncio.open_connection("127.0.0.1", self.port)
-        reader, writer = self._open
-        self.sequence += 1
-        named = f"Producer: {self.producer}\r\nSequence: {self.sequence}\r\n" if self.producer else ""
-        head = f"POST /v1/tables/events/rows?wait={self.wait} HTTP/1.1\r\nHost: x\r\n{named}"
-        head += f"Content-Type: application/x-ndjson\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-        await reader.readexactly(int(length.partition(b":")[2]))
-        status = int(answer.split()[1])
-        self.sequence -= status >= 300
-        if b"connection: close" in answer.lower():
-            self.close()
-        return status
-
-    def close(self) -> None:
-        if self._open is not None:
-            self._open[1].close()
-            self._open = None
-
-
-@dataclass
 class Taken:
     """Seconds that each request took from when it was due, and how many were refused."""
 
     seconds: list[float] = field(default_factory=list)
     refused: int = 0
 
-    async def add(self, client: Client, body: bytes, due: float, idle: "deque[Client]") -> None:
+    async def add(self, client: Producer, body: bytes, due: float, idle: "deque[Producer]") -> None:
         """Sends one, and gives the client back."""
-        try:
-            status = await client.post(body)
-        except (OSError, asyncio.IncompleteReadError):
-            client.close()
-            client.sequence -= 1 if client.producer else 0
-            status = 0
+        status = await client.post(body)
         self.seconds.append(time.perf_counter() - due)
         self.refused += not 200 <= status < 300
         idle.append(client)
@@ -116,7 +77,7 @@ def body(size: int) -> bytes:
     return line * max(1, size // len(line))
 
 
-async def steady(clients: list[Client], rate: int, seconds: float, text: bytes) -> Taken:
+async def steady(clients: list[Producer], rate: int, seconds: float, text: bytes) -> Taken:
     """So many requests a second, by the clients that are idle."""
     taken, idle, tasks = Taken(), deque(clients), set[asyncio.Task[None]]()
     began = time.perf_counter()
@@ -131,12 +92,12 @@ async def steady(clients: list[Client], rate: int, seconds: float, text: bytes) 
     return taken
 
 
-async def flat_out(clients: list[Client], seconds: float, text: bytes) -> Taken:
+async def flat_out(clients: list[Producer], seconds: float, text: bytes) -> Taken:
     """Each client sends the next one when it has an answer."""
     taken, over = Taken(), time.perf_counter() + seconds
 
-    async def go_on(client: Client) -> None:
-        idle = deque[Client]()
+    async def go_on(client: Producer) -> None:
+        idle = deque[Producer]()
         while (now := time.perf_counter()) < over:
             await taken.add(client, text, now, idle)
 
@@ -179,7 +140,7 @@ def measure(chosen: Chosen) -> None:
                 asyncio.run(steady(_clients(side, port, size, "warm"), 50, 1.5, text[:_LINE]))
                 files, cpu, began = lake.live_files(), cpu_seconds(process.pid), time.perf_counter()
                 if side == "large bodies":
-                    work = flat_out([Client(port) for _ in range(4)], size.seconds, text)
+                    work = flat_out([Producer(port) for _ in range(4)], size.seconds, text)
                 else:
                     work = steady(_clients(side, port, size, "p"), size.rate, size.seconds, text)
                 taken = asyncio.run(work)
@@ -199,12 +160,12 @@ def measure(chosen: Chosen) -> None:
                 )
 
 
-def _clients(side: str, port: int, size: Size, name: str) -> list[Client]:
+def _clients(side: str, port: int, size: Size, name: str) -> list[Producer]:
     if "named" not in side:
-        return [Client(port) for _ in range(min(400, size.connections))]
+        return [Producer(port) for _ in range(min(400, size.connections))]
     wait = "published" if "published" in side else "committed"
     count = size.connections if name == "p" else 50
-    return [Client(port, f"{name}-{number}", wait) for number in range(count)]
+    return [Producer(port, f"{name}-{number}", wait) for number in range(count)]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.http.served import Client, door, ndjson, numbers, queue, until
+from tests.servers.process import free_port
 from tests.support.crew import Crew
 from tests.support.threads import again_and_again
 from tests.support.writer_queue import Queue
@@ -26,11 +27,6 @@ ONE, TWO = "1" * 16, "2" * 16
 @pytest.fixture
 def lake(tmp_path: Path) -> Queue:
     return queue(tmp_path)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 @contextmanager
