@@ -127,6 +127,8 @@ class World:
         """Until each producer has sent all; then all is committed."""
         for role in self.crew.commands:
             self.crew.start(role)
+        for port in self.ports:
+            await _is_up(port)
         server = await asyncio.start_server(Proxy(self.ports), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         beside = [asyncio.create_task(self._kill()), asyncio.create_task(self._evil(port))]
@@ -198,12 +200,26 @@ class World:
             self.crew.kill(role)
             await asyncio.sleep(self.random.random() * self.size.pause / 2)
             self.crew.start(role)
+            if role != BOOKKEEPER:
+                await _is_up(int(role.split()[1]))
 
     def settle(self) -> None:
         """All is committed; the table is compared."""
         folder = Folder(open_store(self.table.made.folder))
         self.crew.until(lambda: not folder.pending())
         self.account.compare(numbers(self.table))
+
+
+async def _is_up(port: int) -> None:
+    """Until an instance takes requests: else a slow machine would do nothing but start them."""
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            return
 
 
 def played(folder: Path, size: Size, seed: int) -> Account:
