@@ -13,8 +13,8 @@ from tests.packaging.project import ROOT
 
 FOLDER = ROOT / "config" / "kubernetes"
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))
-#: in place of the reaper's Deployment; where topics of Kafka are copied
-CHOSEN = ["reaper-cronjob.yaml", "kafka-writer.yaml"]
+#: in place of the reaper's Deployment; where topics of Kafka are copied; where rows come over HTTP
+CHOSEN = ["reaper-cronjob.yaml", "kafka-writer.yaml", "http-writer.yaml"]
 RESOURCES: list[dict[str, Any]] = [
     resource
     for name in [*KUSTOMIZATION["resources"], *CHOSEN]
@@ -68,7 +68,9 @@ def test_every_file_is_part_of_the_kustomization() -> None:
 def test_a_command_is_spelled_right(name: str, tmp_path: Path) -> None:
     client = tmp_path / "client.properties"
     client.write_text("")
+    (tokens := tmp_path / "tokens").write_text("* 0123456789abcdef")
     given = {"$(POD_NAME)": "ingest-0", "$(SHARE)": "1", "/etc/kafka-client/client.properties": str(client)}
+    given |= {"$(POD_IP)": "10.0.0.1", "/etc/http-tokens/tokens": str(tokens)}
     words: list[str] = CONTAINERS[name]["args"]
     for written, instead in given.items():
         words = [word.replace(written, instead) for word in words]
@@ -137,9 +139,17 @@ def test_probes_ask_for_life_and_readiness_on_the_port_that_is_open() -> None:
 def test_prometheus_is_told_the_port_that_each_pod_opens_and_may_ask_there() -> None:
     scraped = {name: found["metadata"].get("annotations", {}).get("prometheus.io/port") for name, found in PODS.items()}
     policies = [item["spec"] for item in RESOURCES if item["kind"] == "NetworkPolicy"]
-    open_ports = {str(port["port"]) for policy in policies for rule in policy["ingress"] for port in rule["ports"]}
+    monitoring = {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
+    open_ports = {
+        str(port["port"])
+        for policy in policies
+        for rule in policy["ingress"]
+        if {"namespaceSelector": monitoring} in rule["from"]
+        for port in rule["ports"]
+    }
 
-    for name in ("Deployment/bookkeeper", "Deployment/reaper", "StatefulSet/ingest", "StatefulSet/kafka-writer"):
+    listening = ("StatefulSet/ingest", "StatefulSet/kafka-writer", "Deployment/http-writer")
+    for name in ("Deployment/bookkeeper", "Deployment/reaper", *listening):
         assert scraped[name] == str(CONTAINERS[name]["ports"][0]["containerPort"])
         assert name == "Deployment/bookkeeper" or f"0.0.0.0:{scraped[name]}" in CONTAINERS[name]["args"]
     assert open_ports == {port for port in scraped.values() if port}
@@ -155,14 +165,32 @@ def test_reapers_never_overlap_and_writers_keep_their_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "name", "reached"), [("writer", "ingest", {53, 443}), ("kafka-writer", "kafka-writer", {53, 443, 9093})]
+    ("policy", "name", "reached"),
+    [
+        ("writer", "StatefulSet/ingest", {53, 443}),
+        ("kafka-writer", "StatefulSet/kafka-writer", {53, 443, 9093}),
+        ("http-writer", "Deployment/http-writer", {53, 443, 8080}),
+    ],
 )
 def test_writers_reach_no_catalog(policy: str, name: str, reached: set[int]) -> None:
     spec = one("NetworkPolicy", policy)["spec"]
     ports = {port["port"] for rule in spec["egress"] for port in rule["ports"]}
 
     assert ports == reached
-    assert spec["podSelector"]["matchLabels"].items() <= PODS[f"StatefulSet/{name}"]["metadata"]["labels"].items()
+    assert spec["podSelector"]["matchLabels"].items() <= PODS[name]["metadata"]["labels"].items()
+
+
+def test_rows_over_http_reach_each_instance_and_are_passed_on_between_them() -> None:
+    container, service = CONTAINERS["Deployment/http-writer"], one("Service", "http-writer")["spec"]
+    args, ports = container["args"], {port["name"]: port["containerPort"] for port in container["ports"]}
+    rows = str(ports[service["ports"][0]["targetPort"]])
+
+    assert args[args.index("--http") + 1] == f"0.0.0.0:{rows}"
+    assert args[args.index("--advertise") + 1] == f"http://$(POD_IP):{rows}"
+    assert container["env"] == [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    instances = {"podSelector": {"matchLabels": service["selector"]}}
+    (own,) = [rule for rule in one("NetworkPolicy", "http-writer")["spec"]["ingress"] if instances in rule["from"]]
+    assert [str(port["port"]) for port in own["ports"]] == [rows]
 
 
 def test_instances_of_a_copy_divide_its_slots_under_one_name() -> None:
