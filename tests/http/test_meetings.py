@@ -78,6 +78,19 @@ def test_a_producer_that_was_forgotten_begins_anew_at_a_server_that_knew_it(tmp_
     assert numbers(lake) == [1, 2, 7]
 
 
+def test_a_producer_is_forgotten_while_a_request_of_another_one_is_pending(tmp_path: Path) -> None:
+    lake = queue(tmp_path)
+    with door(lake) as served:
+        assert served.rows(ndjson(1), "p", 1, "?wait=published").status == 202
+        lake.tick()
+        assert served.rows(ndjson(5), "q", 1, "?wait=published").body["committed"] == 0
+        forgets(lake, "p")
+        assert "duplicate" not in again(lambda: served.rows(ndjson(7), "p", 1, "?wait=published"), 202).body
+        lake.drain()
+
+    assert numbers(lake) == [1, 5, 7]
+
+
 def test_a_slot_that_was_forgotten_begins_anew_at_a_server_that_knew_it(tmp_path: Path) -> None:
     lake = queue(tmp_path)
     with door(lake) as served, again_and_again(lake.tick, 0.05):
