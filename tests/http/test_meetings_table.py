@@ -18,7 +18,7 @@ from tests.http.test_meetings import again, answers_soon, seen
 from tests.http.test_named import data_files
 from tests.support.threads import again_and_again
 from tests.support.writer_queue import Queue
-from writers.http.command import listening, serve, tables_of
+from writers.http.command import address_of, listening, serve, tables_of
 from writers.http.front import Front
 from writers.timing import Clock, utc_now
 
@@ -185,8 +185,9 @@ class Serving:
 
     def __init__(self, folders: dict[str, str], clock: Clock = utc_now) -> None:
         self.stop, self.over = StopSignal(), Event()
-        tables = tables_of(folders, open_store, NAME, 1, clock, self.over)
-        self.front, self.at = Front(tables, None, 2**20, 2**24), listening("127.0.0.1:0")
+        self.at = listening("127.0.0.1:0")
+        tables = tables_of(folders, open_store, NAME, 1, clock, self.over, address_of(self.at, None))
+        self.front = Front(tables, None, 2**20, 2**24)
         given = (self.front, self.at, self.stop, self.over, timedelta(seconds=5))
         self.thread = Thread(target=serve, args=given)
 
