@@ -10,7 +10,7 @@ from tests.packaging.project import ROOT
 
 def test_each_row_is_in_the_table_once_whatever_is_killed() -> None:
     # A process of its own: what is left of its connections is not this one's.
-    words = ["--producers", "20", "--requests", "6", "--rows", "5", "--unnamed", "2", "--pause", "2", "--seed", "5"]
+    words = ["--producers", "20", "--requests", "15", "--rows", "5", "--unnamed", "2", "--pause", "0.5", "--seed", "5"]
     done = subprocess.run([sys.executable, "-m", "tests.http.kills", *words], cwd=ROOT, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stdout + done.stderr
