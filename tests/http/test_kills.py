@@ -6,7 +6,7 @@ from tests.http.kills import EVIL, Account, Size, played
 
 
 def test_each_row_is_in_the_table_once_whatever_is_killed(tmp_path: Path) -> None:
-    account = played(tmp_path, Size(producers=20, requests=6, rows=5, unnamed=2, pause=2), seed=5)
+    account = played(tmp_path, Size(producers=20, requests=6, rows=5, unnamed=2, pause=1), seed=5)
 
     assert account.right, account
     assert len(account.named) == 600 and account.unnamed and account.kills.total() >= 2
