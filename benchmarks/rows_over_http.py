@@ -89,6 +89,7 @@ async def steady(clients: list[Producer], rate: int, seconds: float, text: bytes
         tasks.add(task)
         task.add_done_callback(tasks.discard)
     await asyncio.gather(*tasks)
+    await _close(clients)
     return taken
 
 
@@ -102,7 +103,14 @@ async def flat_out(clients: list[Producer], seconds: float, text: bytes) -> Take
             await taken.add(client, text, now, idle)
 
     await asyncio.gather(*map(go_on, clients))
+    await _close(clients)
     return taken
+
+
+async def _close(clients: list[Producer]) -> None:
+    for client in clients:
+        client.close()
+    await asyncio.sleep(0.1)
 
 
 @contextmanager

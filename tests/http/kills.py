@@ -36,7 +36,7 @@ _EVIL, _UNNAMED = 10**12, 10**13
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything; between two kills `pause` seconds pass on average."""
+    """How much of everything; between two kills `pause` seconds pass on average, and there are `kills` at least."""
 
     producers: int
     requests: int = 10
@@ -44,6 +44,7 @@ class Size:
     unnamed: int = 5
     instances: int = 2
     pause: float = 2.0
+    kills: int = 2
 
 
 @dataclass
@@ -76,15 +77,27 @@ class Proxy:
 
     def __init__(self, ports: list[int]) -> None:
         self._ports, self._next = ports, 0
+        self._tasks = set[asyncio.Task[None]]()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         try:
             there, to = await self._connected()
             await asyncio.gather(_piped(reader, to), _piped(there, writer))
-        except OSError:
+        except (OSError, asyncio.CancelledError):  # cancelled: all is over
             pass
         finally:
             writer.close()
+            self._tasks.discard(task)
+
+    async def end(self) -> None:
+        """Cuts off all connections."""
+        for task in [*self._tasks]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0.1)  # what is closing closes
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         self._next += 1
@@ -129,7 +142,8 @@ class World:
             self.crew.start(role)
         for port in self.ports:
             await _is_up(port)
-        server = await asyncio.start_server(Proxy(self.ports), "127.0.0.1", 0)
+        proxy = Proxy(self.ports)
+        server = await asyncio.start_server(proxy, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         beside = [asyncio.create_task(self._kill()), asyncio.create_task(self._evil(port))]
         beside += [asyncio.create_task(self._unnamed(number, port)) for number in range(self.size.unnamed)]
@@ -137,6 +151,7 @@ class World:
         self._done = True
         await asyncio.gather(*beside)
         server.close()
+        await proxy.end()
 
     async def _named(self, number: int, port: int) -> None:
         client = Producer(port, f"p{number}", self.random.choice(["committed", "published"]))
@@ -152,6 +167,8 @@ class World:
             else:
                 self.account.refused += 1
                 return
+        while self.account.kills.total() < self.size.kills:
+            await asyncio.sleep(0.1)
         client.wait = "committed"  # what was answered 202 was kept: sent again, it is committed or taken now
         await self._confirmed(client, number)
 
@@ -163,6 +180,7 @@ class World:
             while not 200 <= await self._sent(client, range(first, first + self.size.rows)) < 300:
                 client.close()
                 await asyncio.sleep(self.random.random())
+        client.close()
 
     async def _unnamed(self, number: int, port: int) -> None:
         client, sent = Producer(port), 0
@@ -174,6 +192,7 @@ class World:
             else:
                 client.close()
                 await asyncio.sleep(0.2)
+        client.close()
 
     async def _evil(self, port: int) -> None:
         client, turn = Producer(port, EVIL), 0
@@ -183,6 +202,7 @@ class World:
             status = await client.post(ndjson(_EVIL + turn), sequence)
             self.account.statuses[f"{EVIL}: {status}"] += 1
             await asyncio.sleep(0.01)
+        client.close()
 
     async def _sent(self, client: Producer, rows: range) -> int:
         status = await client.post(ndjson(*rows))
