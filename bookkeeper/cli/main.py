@@ -4,7 +4,7 @@ The group of all commands.
 
 import click
 
-from bookkeeper.cli import completion, consumers, load, rejected_rows, repair, serve, setup, status, tail, top
+from bookkeeper.cli import completion, consumers, load, rejected_rows, repair, run, setup, status, tail, top
 from bookkeeper.console.errors import Commands
 
 
@@ -23,6 +23,6 @@ def main() -> None:
     """
 
 
-for part in (load, setup, serve, status, rejected_rows, top, tail, repair, consumers, completion):
+for part in (load, setup, run, status, rejected_rows, top, tail, repair, consumers, completion):
     for command in part.COMMANDS:
         main.add_command(command)

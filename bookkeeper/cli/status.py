@@ -310,7 +310,7 @@ def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]"
     from bookkeeper.contract import txlog as txlog_format
     from bookkeeper.errors import BookkeeperError
     from bookkeeper.tick.card import is_strict
-    from bookkeeper.tick.check import check, rules_of
+    from bookkeeper.tick.check_txlog import check, rules_of
     from bookkeeper.tick.intake import files_error
 
     view, decoded, verdict = there.view(), None, "fits the table"
@@ -363,8 +363,8 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
 
 def _status(there: Opened) -> dict[str, Any]:
     from bookkeeper.cli.consumers import stopped_members, unreadable_consumers
-    from bookkeeper.contract import committed_txlogs as marks_format
     from bookkeeper.contract import keyed
+    from bookkeeper.contract import marks as marks_format
     from bookkeeper.contract.pending_rewrites import pending_rewrites, rejected_rewrites
 
     unread, stopped = unreadable_consumers(there), stopped_members(there)
