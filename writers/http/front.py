@@ -118,14 +118,17 @@ class Front:
             lines = lines_of(body, headers.get("content-type", ""), reserve)
             post = Post(self._box(), lines, len(body), producer, sequence, until_published)
             del body, lines
-            answer = await self._answered(post, self._lane(table, producer))
+            self._lane(table, producer).queue.put(post)
+            answer = await self._answered(post)
             if not passes_on(answer, headers):
                 return _response(answer)
             reserve(post.size)
             return _response(await self._passed_on(answer.owner, of_post(table.name, post, headers)))
 
     async def _ask(self, request: Request, producer: str, table: Table) -> JSONResponse:
-        answer = await self._answered(Ask(self._box(), producer), self._lane(table, producer))
+        ask = Ask(self._box(), producer)
+        self._lane(table, producer).queue.put(ask)
+        answer = await self._answered(ask)
         if passes_on(answer, request.headers):
             answer = await self._passed_on(answer.owner, of_ask(table.name, producer, request.headers))
         return _response(answer)
@@ -135,17 +138,15 @@ class Front:
         pending = Pending(self._box())
         asking = asyncio.create_task(answer_of(owner, request))
         asking.add_done_callback(lambda done: None if done.cancelled() else settle(pending.future, done.result()))
-        self._pending[pending] = monotonic()
         try:
-            return await pending.future
+            return await self._answered(pending)
         finally:
-            del self._pending[pending]
             asking.cancel()
 
-    async def _answered(self, pending: Post | Ask, lane: Lane) -> Answer:
+    async def _answered(self, pending: Pending) -> Answer:
+        """The answer, by the thread or task that has begun with it, or because it takes too long."""
         self._pending[pending] = monotonic()
         try:
-            lane.queue.put(pending)
             return await pending.future
         finally:
             del self._pending[pending]
