@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
+import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -44,6 +45,14 @@ def ndjson(*numbers: int) -> bytes:
     A body with these numbers.
     """
     return b"".join(b'{"n":%d}\n' % number for number in numbers)
+
+
+def zstd(data: bytes) -> bytes:
+    """
+    These bytes as one zstd frame.
+    """
+    packed: bytes = pa.compress(data, "zstd", asbytes=True)
+    return packed
 
 
 class Reply(NamedTuple):
