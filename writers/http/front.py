@@ -6,7 +6,7 @@ It owns the lanes and starts the thread of each with its first request.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Thread
@@ -23,7 +23,20 @@ from writers.http.forward import Forward, answer_of, of_ask, of_post, passes_on
 from writers.http.headers import check_headers, ends_connection
 from writers.http.lane import Lane, Table, Unnamed, later
 from writers.http.metrics import RequestFigures
-from writers.http.requests import MOST_SEQUENCE, PRODUCER, Answer, Ask, Mailbox, Pending, Post, Refused, refused, settle
+from writers.http.requests import (
+    MOST_SEQUENCE,
+    PRODUCER,
+    Answer,
+    Ask,
+    Line,
+    Mailbox,
+    Partial,
+    Pending,
+    Post,
+    Refused,
+    refused,
+    settle,
+)
 from writers.http.slot import Slot
 from writers.http.tokens import Tokens
 
@@ -105,7 +118,7 @@ class Front:
 
     async def _post(self, request: Request, table: Table) -> JSONResponse:
         producer, sequence = _named(request)
-        until_published = _waits(request)
+        until_published, partial = _asked_for(request)
         with self._room() as reserve:
             headers = request.headers
             encoding = headers.get("content-encoding", "").strip().lower()
@@ -115,7 +128,9 @@ class Front:
                 )
             except ClientDisconnect as exc:
                 raise Refused(refused(400, "the body is cut off")) from exc
-            lines = lines_of(body, headers.get("content-type", ""), reserve)
+            lines: Sequence[Line] = lines_of(body, headers.get("content-type", ""), reserve)
+            if partial:
+                lines = Partial(lines, table.clock)
             post = Post(self._box(), lines, len(body), producer, sequence, until_published)
             del body, lines
             self._lane(table, producer).queue.put(post)
@@ -123,7 +138,10 @@ class Front:
             if not passes_on(answer, headers):
                 return _response(answer)
             reserve(post.size)
-            return _response(await self._passed_on(answer.owner, of_post(table.name, post, headers)))
+            forward = of_post(table.name, post, headers)
+            if partial:
+                forward = replace(forward, target=f"{forward.target}&partial=1")
+            return _response(await self._passed_on(answer.owner, forward))
 
     async def _ask(self, request: Request, producer: str, table: Table) -> JSONResponse:
         ask = Ask(self._box(), producer)
@@ -215,13 +233,18 @@ def _producer(name: str) -> str:
     return name
 
 
-def _waits(request: Request) -> bool:
+def _asked_for(request: Request) -> tuple[bool, bool]:
+    """Whether to wait for no more than the publish, and whether bad rows leave the good ones; raises Refused."""
     if not request.scope["query_string"]:  # parsing it takes as long as all the rest here
-        return False
-    found = request.query_params.get("wait", "committed")
-    if found not in ("committed", "published"):
-        raise Refused(refused(400, f"wait={found[:40]}: committed or published is expected"))
-    return found == "published"
+        return False, False
+    return _choice(request, "wait", "committed", "published"), _choice(request, "partial", "0", "1")
+
+
+def _choice(request: Request, name: str, no: str, yes: str) -> bool:
+    given = request.query_params.getlist(name) or [no]
+    if len(given) > 1 or given[0] not in (no, yes):
+        raise Refused(refused(400, f"{name}={given[-1][:40]}: {no} or {yes} is expected, once"))
+    return given[0] == yes
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:
