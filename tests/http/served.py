@@ -55,6 +55,17 @@ def zstd(data: bytes) -> bytes:
     return packed
 
 
+def arrow(table: pa.Table, **options: Any) -> bytes:
+    """
+    An Arrow stream with these rows.
+    """
+    with pa.BufferOutputStream() as out:
+        with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as stream:
+            stream.write_table(table)
+        found: bytes = out.getvalue().to_pybytes()
+    return found
+
+
 class Reply(NamedTuple):
     status: int
     body: Mapping[str, Any]

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from writers.http.requests import Answer, Line, Refused, refused
+from writers.http.arrow_body import ARROW, arrow_rows
+from writers.http.requests import Answer, Line, Partial, Refused, refused
+from writers.timing import Clock
 
 NDJSON, JSON = ("application/x-ndjson", "application/ndjson", "application/jsonl"), "application/json"
 ENCODINGS = ("", "identity", "gzip", "zstd")
@@ -109,12 +111,23 @@ def _too_many() -> Answer:
     return refused(413, f"the body has more than {MOST_ROWS} rows", "Send the rows in several requests.")
 
 
-def lines_of(body: bytes, content_type: str, reserve: Callable[[int], None]) -> list[Line]:
+def rows_of(body: bytes, content_type: str, partial: bool, clock: Clock, reserve: Callable[[int], None]) -> list[Line]:
     """
-    The lines of an NDJSON body, or the elements of a JSON array (one object is one row), numbered from 1; `reserve` as
-    in `read_body`. Raises Refused.
+    The rows of a body: lines of NDJSON, or elements of a JSON array (one object is one row), numbered from 1, and
+    Partial ones where that is asked for; or ArrowRows. `reserve` as in `read_body`. Raises Refused.
     """
     kind = content_type.partition(";")[0].strip().lower()
+    if kind != ARROW:
+        lines = _lines(body, kind, reserve)
+        return Partial(lines, clock) if partial else lines
+    if partial:
+        raise Refused(refused(400, "partial=1 is for lines", "An Arrow stream is taken as a whole, or not at all."))
+    rows = arrow_rows(body, MOST_ROWS, reserve)
+    reserve(rows.table.num_rows * ROW_BYTES)  # columns that it lacks, or that are wider in the table
+    return rows
+
+
+def _lines(body: bytes, kind: str, reserve: Callable[[int], None]) -> list[Line]:
     if kind == JSON:
         found = [(number, item) for number, item in enumerate(_elements(body), 1)]
         reserve(len(found) * ROW_BYTES)
@@ -125,7 +138,7 @@ def lines_of(body: bytes, content_type: str, reserve: Callable[[int], None]) -> 
         reserve(rows * ROW_BYTES)
         found = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
     else:
-        hint = f"Send NDJSON with Content-Type {NDJSON[0]}, or an array with {JSON}."
+        hint = f"Send NDJSON with Content-Type {NDJSON[0]}, an array with {JSON}, or {ARROW}."
         raise Refused(refused(415, f"Content-Type {kind[:40]!r} is not read here", hint))
     if not found:
         raise Refused(refused(400, "the body has no rows"))

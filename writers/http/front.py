@@ -6,7 +6,7 @@ It owns the lanes and starts the thread of each with its first request.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Thread
@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from bookkeeper.contract.offsets import slot_of
 from bookkeeper.threads import start
-from writers.http.body import lines_of, read_body
+from writers.http.arrow_body import ARROW
+from writers.http.body import read_body, rows_of
 from writers.http.forward import Forward, answer_of, of_ask, of_post, passes_on
 from writers.http.headers import check_headers, ends_connection
 from writers.http.lane import Lane, Table, Unnamed, later
@@ -27,8 +28,8 @@ from writers.http.requests import (
     MOST_SEQUENCE,
     PRODUCER,
     Answer,
+    ArrowRows,
     Ask,
-    Line,
     Mailbox,
     Partial,
     Pending,
@@ -128,9 +129,7 @@ class Front:
                 )
             except ClientDisconnect as exc:
                 raise Refused(refused(400, "the body is cut off")) from exc
-            lines: Sequence[Line] = lines_of(body, headers.get("content-type", ""), reserve)
-            if partial:
-                lines = Partial(lines, table.clock)
+            lines = rows_of(body, headers.get("content-type", ""), partial, table.clock, reserve)
             post = Post(self._box(), lines, len(body), producer, sequence, until_published)
             del body, lines
             self._lane(table, producer).queue.put(post)
@@ -138,9 +137,7 @@ class Front:
             if not passes_on(answer, headers):
                 return _response(answer)
             reserve(post.size)
-            forward = of_post(table.name, post, headers)
-            if partial:
-                forward = replace(forward, target=f"{forward.target}&partial=1")
+            forward = _as_it_came(of_post(table.name, post, headers), post)
             return _response(await self._passed_on(answer.owner, forward))
 
     async def _ask(self, request: Request, producer: str, table: Table) -> JSONResponse:
@@ -245,6 +242,16 @@ def _choice(request: Request, name: str, no: str, yes: str) -> bool:
     if len(given) > 1 or given[0] not in (no, yes):
         raise Refused(refused(400, f"{name}={given[-1][:40]}: {no} or {yes} is expected, once"))
     return given[0] == yes
+
+
+def _as_it_came(forward: Forward, post: Post) -> Forward:
+    """What the owner has to know beside the lines."""
+    if isinstance(post.lines, Partial):
+        return replace(forward, target=f"{forward.target}&partial=1")
+    if isinstance(post.lines, ArrowRows):
+        headers = {name: ARROW if name.lower() == "content-type" else it for name, it in forward.headers.items()}
+        return replace(forward, headers=headers, body=post.lines.body)
+    return forward
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
+
 from writers.timing import Clock
 
 #: a line of a body and its number, from 1
@@ -59,7 +61,7 @@ class Bad:
     def add(self, row: int, error: str) -> None:
         """A row by its number, from 1, and what is wrong with it."""
         self.count += 1
-        item: dict[str, object] = {"row": row, "error": _printable(error)}
+        item: dict[str, object] = {"row": row, "error": printable(error)}
         self._size += len(json.dumps(item))
         if len(self._named) < MOST_NAMED and self._size <= _NAMED_BYTES:
             self._named.append(item)
@@ -75,7 +77,10 @@ class Bad:
         return replace(found, body={**found.body, "row": row, **self.body()})
 
 
-def _printable(error: str) -> str:
+def printable(error: str) -> str:
+    """
+    A text of others for an answer: not long, and UTF-8.
+    """
     cut = error if len(error) <= _ERROR_SIGNS else f"{error[:_ERROR_SIGNS]}..."
     return cut.encode("utf-8", "backslashreplace").decode()
 
@@ -89,6 +94,16 @@ class Partial(list[Line]):
     def __init__(self, lines: Iterable[Line], clock: Clock) -> None:
         super().__init__(lines)
         self.clock, self.bad = clock, Bad()
+
+
+class ArrowRows(list[Line]):
+    """
+    Rows that came as an Arrow stream, whose bytes are `body`. As lines they are one that is never read as a row.
+    """
+
+    def __init__(self, table: pa.Table, body: bytes) -> None:
+        super().__init__([(1, b"\0")])
+        self.table, self.body = table, body
 
 
 class Mailbox:
@@ -156,7 +171,7 @@ class Ask(Pending):
 
 class Post(Pending):
     """
-    Rows of one request; `lines` are its lines but blank ones. A named producer's has a sequence, else 0.
+    Rows of one request; `lines` are its lines but blank ones, or ArrowRows. A named producer's has a sequence, else 0.
     """
 
     def __init__(
@@ -182,7 +197,8 @@ class Post(Pending):
     @property
     def rows(self) -> int:
         """How many rows are taken with it."""
-        return len(self.lines) - self.bad.count
+        count = self.lines.table.num_rows if isinstance(self.lines, ArrowRows) else len(self.lines)
+        return int(count) - self.bad.count
 
     def answer(self, answer: Answer) -> None:
         """See Pending; an answer that rows are taken says which are not."""
