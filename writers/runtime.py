@@ -16,7 +16,8 @@ from writers.timing import PATIENCE, AtOnce, Clock, Wait, at_once, pause, utc_no
 @dataclass(frozen=True)
 class Runtime:
     """
-    `stores` opens the storage at a URL; `patience` bounds each wait for a bookkeeper that is behind.
+    `stores` opens the storage at a URL; `patience` bounds each wait for a bookkeeper that is behind; offsets that moved
+    over nothing wait for rows for an hour, or as long as `alone`.
 
     It can be pickled where each of them can be, as those of this machine can.
     """
@@ -26,6 +27,7 @@ class Runtime:
     wait: Wait = pause
     patience: timedelta = PATIENCE
     at_once: AtOnce = at_once
+    alone: timedelta | None = None
 
     def folder(self, where: str | Folder) -> Folder:
         """The txlog folder at a URL or path."""

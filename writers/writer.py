@@ -95,7 +95,7 @@ class Writer:
         ordered = None if self._spec.keyed is None else (name, self.incarnation)
         self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered, earlier)
         self._publisher = Publisher(folder, last, position, wait)
-        self._slot = Slot(folder, self._cards, name, offsets, clock, wait)
+        self._slot = Slot(folder, self._cards, name, offsets, clock, wait, runtime.alone)
         self._columns = ColumnAsker(folder, self._cards, clock, wait, self._patience, lambda: figures.unpublished)
         self._state = RunState(f"run of {name}", hint="Open a new Writer.")
         self._reservation = Reservation(clock, handed)

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
+import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -44,6 +45,25 @@ def ndjson(*numbers: int) -> bytes:
     A body with these numbers.
     """
     return b"".join(b'{"n":%d}\n' % number for number in numbers)
+
+
+def zstd(data: bytes) -> bytes:
+    """
+    These bytes as one zstd frame.
+    """
+    packed: bytes = pa.compress(data, "zstd", asbytes=True)
+    return packed
+
+
+def arrow(table: pa.Table, **options: Any) -> bytes:
+    """
+    An Arrow stream with these rows.
+    """
+    with pa.BufferOutputStream() as out:
+        with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as stream:
+            stream.write_table(table)
+        found: bytes = out.getvalue().to_pybytes()
+    return found
 
 
 class Reply(NamedTuple):

@@ -1,14 +1,16 @@
 """Requests without a producer: batched, answered once they are published."""
 
+import asyncio
 import gzip
 import socket
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.http.served import SCHEMA, door, ndjson, numbers, queue, until
+from tests.http.served import SCHEMA, door, ndjson, numbers, queue, until, zstd
 from tests.support.threads import again_and_again
 from tests.support.writer_queue import Queue
 from writers.http import body, front, lane
@@ -95,6 +97,58 @@ def test_what_unpacks_far_beyond_its_size_is_refused() -> None:
     unpacked = body.Unpacked(2**30)
     with pytest.raises(body.Refused):
         unpacked.add(gzip.compress(b"\n" * 2**25))
+
+
+EMPTY, PASSED_OVER = zstd(b""), b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
+
+
+def test_a_zstd_body_is_bounded(lake: Queue) -> None:
+    packed, bomb = zstd(ndjson(*range(1000))), zstd(b"\n" * (MOST + 1))
+    with door(lake, max_body=MOST) as served:
+        send = lambda data: served.rows(data, Content_Encoding="zstd")  # noqa: E731
+        for data, rows in (
+            (packed, 1000),
+            (packed + packed, 2000),
+            (EMPTY * 1000 + PASSED_OVER + packed + EMPTY + PASSED_OVER, 1000),
+        ):
+            assert send(data).body["rows"] == rows
+        for data in (bomb, zstd(ndjson(1)) + bomb):
+            assert send(data).status == 413
+        for cut in (1, 4, 9, len(packed) // 2, len(packed) - 1):
+            assert send(packed[:cut]).status == 400
+        for data in (
+            packed + b"x",
+            packed + packed[:-9],
+            packed + ndjson(1),
+            b"no zstd",
+            gzip.compress(b"x"),
+            b"",
+            EMPTY,
+        ):
+            assert send(data).status == 400
+        broken = bytearray(packed)
+        broken[len(packed) // 2] ^= 0xFF
+        assert send(bytes(broken)).status in (400, 413)
+        assert served.rows(ndjson(1), Content_Encoding="zstd, zstd").status == 415
+
+
+def test_what_zstd_unpacks_far_beyond_its_size_is_refused_before_it_is_kept() -> None:
+    kept = list[int]()
+    with pytest.raises(body.Refused):
+        body.unpack_zstd(zstd(b"\n" * 2**25), 2**30, kept.append)
+    assert sum(kept) <= body.RATIO_FROM
+
+
+def test_a_zstd_body_counts_packed_and_unpacked() -> None:
+    kept = list[int]()
+    data = zstd(ndjson(*range(1000)))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield data[:99]
+        yield data[99:]
+
+    assert asyncio.run(body.read_body(pieces(), None, "zstd", MOST, kept.append)) == ndjson(*range(1000))
+    assert sum(kept) == len(data) + len(ndjson(*range(1000)))
 
 
 def test_a_body_that_is_too_large_is_refused(lake: Queue) -> None:

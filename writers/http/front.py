@@ -18,12 +18,26 @@ from starlette.types import Receive, Scope, Send
 
 from bookkeeper.contract.offsets import slot_of
 from bookkeeper.threads import start
-from writers.http.body import lines_of, read_body
+from writers.http.arrow_body import ARROW
+from writers.http.body import read_body, rows_of
 from writers.http.forward import Forward, answer_of, of_ask, of_post, passes_on
 from writers.http.headers import check_headers, ends_connection
 from writers.http.lane import Lane, Table, Unnamed, later
 from writers.http.metrics import RequestFigures
-from writers.http.requests import MOST_SEQUENCE, PRODUCER, Answer, Ask, Mailbox, Pending, Post, Refused, refused, settle
+from writers.http.requests import (
+    MOST_SEQUENCE,
+    PRODUCER,
+    Answer,
+    ArrowRows,
+    Ask,
+    Mailbox,
+    Partial,
+    Pending,
+    Post,
+    Refused,
+    refused,
+    settle,
+)
 from writers.http.slot import Slot
 from writers.http.tokens import Tokens
 
@@ -105,7 +119,7 @@ class Front:
 
     async def _post(self, request: Request, table: Table) -> JSONResponse:
         producer, sequence = _named(request)
-        until_published = _waits(request)
+        until_published, partial = _asked_for(request)
         with self._room() as reserve:
             headers = request.headers
             encoding = headers.get("content-encoding", "").strip().lower()
@@ -115,17 +129,21 @@ class Front:
                 )
             except ClientDisconnect as exc:
                 raise Refused(refused(400, "the body is cut off")) from exc
-            lines = lines_of(body, headers.get("content-type", ""), reserve)
+            lines = rows_of(body, headers.get("content-type", ""), partial, table.clock, reserve)
             post = Post(self._box(), lines, len(body), producer, sequence, until_published)
             del body, lines
-            answer = await self._answered(post, self._lane(table, producer))
+            self._lane(table, producer).queue.put(post)
+            answer = await self._answered(post)
             if not passes_on(answer, headers):
                 return _response(answer)
             reserve(post.size)
-            return _response(await self._passed_on(answer.owner, of_post(table.name, post, headers)))
+            forward = _as_it_came(of_post(table.name, post, headers), post)
+            return _response(await self._passed_on(answer.owner, forward))
 
     async def _ask(self, request: Request, producer: str, table: Table) -> JSONResponse:
-        answer = await self._answered(Ask(self._box(), producer), self._lane(table, producer))
+        ask = Ask(self._box(), producer)
+        self._lane(table, producer).queue.put(ask)
+        answer = await self._answered(ask)
         if passes_on(answer, request.headers):
             answer = await self._passed_on(answer.owner, of_ask(table.name, producer, request.headers))
         return _response(answer)
@@ -135,17 +153,15 @@ class Front:
         pending = Pending(self._box())
         asking = asyncio.create_task(answer_of(owner, request))
         asking.add_done_callback(lambda done: None if done.cancelled() else settle(pending.future, done.result()))
-        self._pending[pending] = monotonic()
         try:
-            return await pending.future
+            return await self._answered(pending)
         finally:
-            del self._pending[pending]
             asking.cancel()
 
-    async def _answered(self, pending: Post | Ask, lane: Lane) -> Answer:
+    async def _answered(self, pending: Pending) -> Answer:
+        """The answer, by the thread or task that has begun with it, or because it takes too long."""
         self._pending[pending] = monotonic()
         try:
-            lane.queue.put(pending)
             return await pending.future
         finally:
             del self._pending[pending]
@@ -214,13 +230,28 @@ def _producer(name: str) -> str:
     return name
 
 
-def _waits(request: Request) -> bool:
+def _asked_for(request: Request) -> tuple[bool, bool]:
+    """Whether to wait for no more than the publish, and whether bad rows leave the good ones; raises Refused."""
     if not request.scope["query_string"]:  # parsing it takes as long as all the rest here
-        return False
-    found = request.query_params.get("wait", "committed")
-    if found not in ("committed", "published"):
-        raise Refused(refused(400, f"wait={found[:40]}: committed or published is expected"))
-    return found == "published"
+        return False, False
+    return _choice(request, "wait", "committed", "published"), _choice(request, "partial", "0", "1")
+
+
+def _choice(request: Request, name: str, no: str, yes: str) -> bool:
+    given = request.query_params.getlist(name) or [no]
+    if len(given) > 1 or given[0] not in (no, yes):
+        raise Refused(refused(400, f"{name}={given[-1][:40]}: {no} or {yes} is expected, once"))
+    return given[0] == yes
+
+
+def _as_it_came(forward: Forward, post: Post) -> Forward:
+    """What the owner has to know beside the lines."""
+    if isinstance(post.lines, Partial):
+        return replace(forward, target=f"{forward.target}&partial=1")
+    if isinstance(post.lines, ArrowRows):
+        headers = {name: ARROW if name.lower() == "content-type" else it for name, it in forward.headers.items()}
+        return replace(forward, headers=headers, body=post.lines.body)
+    return forward
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:

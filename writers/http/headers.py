@@ -6,7 +6,8 @@ from starlette.datastructures import Headers
 
 from writers.http.requests import Refused, refused
 
-MOST_BYTES = 16_384
+#: of a head with its line; `protocol.py` answers 431 to a longer one
+MOST_HEAD_BYTES = 16_384
 _ONCE = (
     "authorization",
     "bookkeeper-forwarded",
@@ -23,13 +24,10 @@ _ONCE = (
 
 def check_headers(headers: Headers) -> None:
     """
-    Raises Refused for a head that is too large or without Host, for a header that is there twice, and for a body with
-    two lengths.
+    Raises Refused for a head without Host, for a header that is there twice, and for a body with two lengths.
     """
     if "host" not in headers:
         raise Refused(refused(400, "there is no header Host"))
-    if sum(len(name) + len(value) + 4 for name, value in headers.raw) > MOST_BYTES:
-        raise Refused(refused(431, f"the head is larger than {MOST_BYTES} bytes", "Send fewer and shorter headers."))
     if twice := [name for name in _ONCE if len(headers.getlist(name)) > 1]:
         raise Refused(refused(400, f"the header {twice[0]} is there twice", "Send it once."))
     if _has_two_lengths(headers):

@@ -15,10 +15,12 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from writers.http.headers import MOST_HEAD_BYTES
+
 log = logging.getLogger(__name__)
 
 #: connections at once: the one that has waited longest for a head makes room for the next
-MOST_CONNECTIONS, MOST_HEAD_BYTES = 4000, 16_384
+MOST_CONNECTIONS = 4000
 #: a head is there within HEAD_SECONDS of its first byte, or of the connection; an answer is read, and what comes of a
 #: body behind its answer ends, within UNREAD_SECONDS; a client waits so long between two requests
 HEAD_SECONDS, UNREAD_SECONDS, IDLE_SECONDS = 10.0, 10.0, 60.0

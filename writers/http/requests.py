@@ -3,17 +3,25 @@ What the front hands to the thread of a writer, and the answer that comes back.
 """
 
 import asyncio
+import json
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from writers.timing import Clock
 
 #: a line of a body and its number, from 1
 Line = tuple[int, bytes]
 PRODUCER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 MOST_SEQUENCE = 10**18 - 1
+#: bad rows that an answer names, within so many bytes and signs each: another instance passes on 64 KiB at most
+MOST_NAMED, _NAMED_BYTES, _ERROR_SIGNS = 100, 2**15, 200
+NOTHING_TAKEN = "Nothing of this request was taken: mend the rows, and send all of it again."
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
@@ -42,6 +50,60 @@ class Refused(Exception):
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.body["error"])
         self.answer = answer
+
+
+class Bad:
+    """Rows of a request that are none: all are counted, and the first ones named."""
+
+    def __init__(self) -> None:
+        self.count, self._named, self._size = 0, list[dict[str, object]](), 0
+
+    def add(self, row: int, error: str) -> None:
+        """A row by its number, from 1, and what is wrong with it."""
+        self.count += 1
+        item: dict[str, object] = {"row": row, "error": printable(error)}
+        self._size += len(json.dumps(item))
+        if len(self._named) < MOST_NAMED and self._size <= _NAMED_BYTES:
+            self._named.append(item)
+
+    def body(self) -> dict[str, object]:
+        """What an answer says of them."""
+        return {"bad": self.count, "bad_rows": self._named}
+
+    def refused(self, status: int, hint: str) -> Answer:
+        """The answer that nothing is taken, because of the first of them."""
+        row, error = self._named[0]["row"], self._named[0]["error"]
+        found = refused(status, f"row {row}: {error}", hint)
+        return replace(found, body={**found.body, "row": row, **self.body()})
+
+
+def printable(error: str) -> str:
+    """
+    A text of others for an answer: not long, and UTF-8.
+    """
+    cut = error if len(error) <= _ERROR_SIGNS else f"{error[:_ERROR_SIGNS]}..."
+    return cut.encode("utf-8", "backslashreplace").decode()
+
+
+class Partial(list[Line]):
+    """
+    Lines of which the good ones are taken: the reader of rows says in `bad` which are none. By `clock` it looks whether
+    the table has columns by now that it does not know.
+    """
+
+    def __init__(self, lines: Iterable[Line], clock: Clock) -> None:
+        super().__init__(lines)
+        self.clock, self.bad = clock, Bad()
+
+
+class ArrowRows(list[Line]):
+    """
+    Rows that came as an Arrow stream, whose bytes are `body`. As lines they are one that is never read as a row.
+    """
+
+    def __init__(self, table: pa.Table, body: bytes) -> None:
+        super().__init__([(1, b"\0")])
+        self.table, self.body = table, body
 
 
 class Mailbox:
@@ -109,7 +171,7 @@ class Ask(Pending):
 
 class Post(Pending):
     """
-    Rows of one request; `lines` are its lines but blank ones. A named producer's has a sequence, else 0.
+    Rows of one request; `lines` are its lines but blank ones, or ArrowRows. A named producer's has a sequence, else 0.
     """
 
     def __init__(
@@ -122,10 +184,34 @@ class Post(Pending):
         until_published: bool = False,
     ) -> None:
         super().__init__(mailbox)
-        self.lines, self.size, self.rows = lines, size, len(lines)
+        self.lines, self.size = lines, size
         self.producer, self.sequence, self.until_published = producer, sequence, until_published
         #: whether its sequence was reached before it came
         self.is_duplicate = False
+
+    @property
+    def bad(self) -> Bad:
+        """Its rows that are not taken, while others are."""
+        return self.lines.bad if isinstance(self.lines, Partial) else Bad()
+
+    @property
+    def rows(self) -> int:
+        """How many rows are taken with it."""
+        count = self.lines.table.num_rows if isinstance(self.lines, ArrowRows) else len(self.lines)
+        return int(count) - self.bad.count
+
+    def answer(self, answer: Answer) -> None:
+        """See Pending; an answer that rows are taken says which are not."""
+        bad = self.bad
+        if answer.status in (200, 202) and bad.count:
+            if self.rows:
+                answer = replace(answer, body={**answer.body, **bad.body()})
+            elif self.producer:
+                found = bad.refused(422, "Its sequence is taken: go on with the next one.")
+                answer = replace(found, body={**found.body, **answer.body})
+            else:
+                answer = bad.refused(422, NOTHING_TAKEN)
+        super().answer(answer)
 
 
 def number_of(offset: str | None) -> int | None:

@@ -6,7 +6,7 @@ lost together with their rows, and the source is read again from `reached`.
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.card import Card
@@ -31,18 +31,26 @@ class Slot:
     """
 
     def __init__(
-        self, folder: Folder, cards: CardFollower, name: str, reached: Offsets, clock: Clock, wait: Wait
+        self,
+        folder: Folder,
+        cards: CardFollower,
+        name: str,
+        reached: Offsets,
+        clock: Clock,
+        wait: Wait,
+        alone: timedelta | None = None,
     ) -> None:
         self.reached, self.waiting = reached, dict[str, str]()
         self._folder, self._cards, self._name, self._clock, self._wait = folder, cards, name, clock, wait
         #: whether this run was given offsets; whether rows came with none of them
         self.used = self.lacks_offsets = False
-        self._published_at: datetime = clock()
+        self._alone, self._published_at = alone, clock()
 
     @property
     def due_alone(self) -> bool:
         """Whether offsets have waited for rows for so long that a txlog without rows may say them."""
-        return bool(self.waiting) and self._clock() - self._published_at >= ALONE
+        alone = ALONE if self._alone is None else self._alone
+        return bool(self.waiting) and not timedelta(0) <= self._clock() - self._published_at < alone
 
     def check_write(self, given: Mapping[str, str] | None, position: bytes | None, unpublished: int) -> None:
         """
