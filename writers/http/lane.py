@@ -17,9 +17,11 @@ from threading import Event
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.contract.offsets import Offsets
-from bookkeeper.errors import Backpressure, BookkeeperError, NotPossible, SchemaRefused
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.errors import Backpressure, BookkeeperError, ClockAhead, NotPossible, SchemaRefused
 from writers.http.requests import Answer, Ask, Post, Refused, refused
 from writers.http.rows import RowReader
+from writers.http.storage_clock import StorageClock
 from writers.metrics import WriterMetrics
 from writers.newer_card import NewerCard
 from writers.opener import Opener
@@ -66,6 +68,7 @@ class Lane:
         self.queue = Queue[Post | Ask]()
         self._reader: RowReader | None = None
         self._newer_card: NewerCard | None = None
+        self._storage_clock: StorageClock | None = None
         #: what this turn has taken from the queue and not answered
         self._batch = list[Post]()
         self._has_run = False
@@ -79,6 +82,8 @@ class Lane:
             except Backpressure as exc:
                 hint = "Send it again after Retry-After. Is the bookkeeper running?"
                 self._trouble(exc, refused(429, "the bookkeeper is behind: too many txlogs are pending", hint, later()))
+            except ClockAhead as exc:
+                self._trouble(exc, refused(503, str(exc), exc.hint, later(30)))
             except BookkeeperError as exc:
                 self._trouble(exc, self._unavailable(exc))
             except Exception as exc:
@@ -92,9 +97,11 @@ class Lane:
     def _unavailable(self, exc: Exception) -> Answer:
         raise NotImplementedError
 
-    def _open(self) -> "closing[Writer]":
+    def _open(self, folder: Folder) -> "closing[Writer]":
         """A new run of the writer, closed and not published at its end."""
-        writer = self.table.opener.writer(self.name)
+        opener = self.table.opener
+        self._storage_clock = StorageClock(folder.store, self.name, opener.clock, opener.wait)
+        writer = opener.writer(self.name, folder)
         self._newer_card = NewerCard(writer, self.table.clock)
         if (before := self.table.figures.get(self.name)) is not None:
             writer.figures.continues(before)
@@ -157,6 +164,9 @@ class Lane:
         Writes the rows of these requests; returns those that were taken. The others are answered; behind one of a
         producer nothing of it is taken.
         """
+        assert self._storage_clock is not None
+        if posts:
+            self._storage_clock.check()
         reader = self._reader_of(writer)
         together = reader.block([line for post in posts for line in post.lines]) if len(posts) > 1 else None
         if together is not None:
@@ -211,7 +221,7 @@ class Unnamed(Lane):
     """Requests without a producer: answered once their txlog is published."""
 
     def _turn(self) -> None:
-        with self._open() as writer:
+        with self._open(self.table.opener.folder()) as writer:
             if writer.keys:
                 self._refuse_keyed()
             while not self.table.over.is_set():

@@ -52,14 +52,13 @@ class Slot(Lane):
                     self._lease.release()
 
     def _turn(self) -> None:
-        store = self.table.opener.folder().store
+        folder = self.table.opener.folder()
         if self._lease is None:
-            self._lease = slot_lease(store, self.name, self.table.address)
+            self._lease = slot_lease(folder.store, self.name, self.table.address)
         if not self._lease.hold(self.table.clock()):
-            self._pass_on(owner_of(store, self.name))
+            self._pass_on(owner_of(folder.store, self.name))
             return
-        with self._open() as writer:
-            folder = self.table.opener.folder()
+        with self._open(folder) as writer:
             check_source(folder, self.table, self.name, writer.offsets)
             self._chain = Chain(folder, writer, self.table.clock)
             while not self.table.over.is_set():
