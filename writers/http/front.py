@@ -30,6 +30,7 @@ from writers.http.tokens import Tokens, key_of
 
 #: a request that has no answer after this gets 503
 ANSWER_SECONDS = 30.0
+_WAITS = {b"": False, b"wait=committed": False, b"wait=published": True}
 _SEQUENCE = re.compile(r"[1-9][0-9]{0,17}")
 _PATH = re.compile(r"/v1/tables/([^/]+)/(?:(rows)|producers/([^/]+))")
 _THERE_IS = "There is POST /v1/tables/NAME/rows and GET /v1/tables/NAME/producers/PRODUCER."
@@ -226,8 +227,8 @@ def _producer(name: str) -> str:
 
 
 def _waits(request: Request) -> bool:
-    if not request.scope["query_string"]:  # parsing it takes as long as all the rest here
-        return False
+    if (given := request.scope["query_string"]) in _WAITS:  # parsing it takes as long as all the rest here
+        return _WAITS[given]
     found = request.query_params.get("wait", "committed")
     if found not in ("committed", "published"):
         raise Refused(refused(400, f"wait={found[:40]}: committed or published is expected"))

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 #: requests are published together that come within this, up to so many bytes
 LINGER, BATCH_BYTES = timedelta(milliseconds=100), 2**24
-_IDLE_SECONDS, _PAUSE_SECONDS = 0.5, 0.5
+_IDLE_SECONDS, _PAUSE_SECONDS, _SLICE_SECONDS = 0.5, 0.5, 0.02
 
 
 @dataclass
@@ -72,6 +72,7 @@ class Lane:
         #: what this turn has taken from the queue and not answered
         self._batch = list[Post]()
         self._has_run = False
+        self._gathered_at = table.clock()
 
     def __call__(self) -> None:
         """Serves until the process ends."""
@@ -141,23 +142,41 @@ class Lane:
         self._batch.append(item)
 
     def _gather(self, seconds: float = _IDLE_SECONDS) -> None:
-        """Takes what comes; waits so many seconds for a first request, and LINGER for more."""
+        """
+        Takes what comes; waits so many seconds for a first request, and for more until LINGER is over since then, or
+        since the last turn where it came in that.
+        """
         self._has_run = True
-        try:
-            item = self.queue.get(timeout=seconds)
-        except Empty:
-            return
-        began, size = self.table.clock(), 0
-        while True:
-            self._take(item)
-            size += item.size if isinstance(item, Post) else 0
-            left = LINGER - (self.table.clock() - began)
-            if size >= BATCH_BYTES or not timedelta(0) < left <= LINGER:
-                return
+        began, size = self._gathered_at, self._take_all(BATCH_BYTES)
+        if size is None:
             try:
-                item = self.queue.get(timeout=left.total_seconds())
+                item = self.queue.get(timeout=seconds)
             except Empty:
+                self._gathered_at = self.table.clock()
                 return
+            self._take(item)
+            began, size = self.table.clock(), item.size
+        while size < BATCH_BYTES and timedelta(0) < (left := LINGER - (self.table.clock() - began)) <= LINGER:
+            # Not woken by each request: the loop that takes them would wait for this thread each time.
+            self.table.over.wait(min(left.total_seconds(), _SLICE_SECONDS))
+            size += self._take_all(BATCH_BYTES - size) or 0
+            self._glance()
+        self._gathered_at = self.table.clock()
+
+    def _take_all(self, most: int) -> int | None:
+        """Takes what is in the queue, until that has so many bytes; returns how many it has, None where none is."""
+        size = None
+        while size is None or size < most:
+            try:
+                item = self.queue.get_nowait()
+            except Empty:
+                break
+            self._take(item)
+            size = (size or 0) + item.size
+        return size
+
+    def _glance(self) -> None:
+        """What is worth looking at now and then while requests are gathered."""
 
     def _write(self, writer: Writer, posts: Sequence[Post]) -> list[Post]:
         """
