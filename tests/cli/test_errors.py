@@ -201,7 +201,7 @@ def test_a_writer_says_what_is_wrong_with_its_folder_or_files(
 
 
 def test_a_bug_is_no_error_of_the_user(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bookkeeper.cli import status
+    from bookkeeper.cli import pending
 
-    monkeypatch.setattr(status, "opened", lambda *_: 1 / 0)
+    monkeypatch.setattr(pending, "opened", lambda *_: 1 / 0)
     assert isinstance(run("pending").exception, ZeroDivisionError)

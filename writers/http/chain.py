@@ -54,6 +54,11 @@ class Chain:
         self._committed = writer.committed_offsets()
         self._looked_at: datetime | None = None
 
+    @property
+    def published(self) -> Offsets:
+        """What the producers have reached at the chain's end."""
+        return self._writer.offsets
+
     def committed(self) -> Offsets:
         """The committed offsets, of which none may be less than before."""
         before, self._committed = self._committed, self._writer.committed_offsets()

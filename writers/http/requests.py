@@ -145,6 +145,9 @@ class Pending:
     A request that waits for its answer, which the thread of a writer gives and the front's loop takes.
     """
 
+    #: of its body, in bytes
+    size = 0
+
     def __init__(self, mailbox: Mailbox) -> None:
         #: set by the thread of the writer; the future is set by the loop
         self._given = False

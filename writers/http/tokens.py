@@ -5,7 +5,7 @@ Tokens: which tables a client may send rows to, from a file that is read again w
 import hmac
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +17,9 @@ log = logging.getLogger(__name__)
 
 #: in the place of a table: all of them
 ANY = "*"
+#: tokens of one table, with those of all; each is tried for each request
+MOST = 2000
+_SHARE = "Let programs share one, or serve the tables by another process."
 _SHORTEST, _MOST_BYTES, _EVERY = 16, 2**20, timedelta(seconds=1)
 
 
@@ -27,20 +30,23 @@ class Tokens:
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self._path, self._clock, self._looked = path, clock, clock()
+        self._path, self.clock, self._looked = path, clock, clock()
         self._stamp, self._known = self._read()
 
     def allow(self, table: str, given: str) -> bool:
         """Whether this value of the header Authorization is a token of the table; takes as long for any value."""
+        digest, found = key_of(given), False
+        for known in self.keys(table):
+            found |= hmac.compare_digest(digest or b"", known)
+        return found
+
+    def keys(self, table: str) -> Sequence[bytes]:
+        """The keys of the table's tokens, MOST at most."""
         self._look()
-        kind, _, token = given.partition(" ")
-        digest, found = _digest(token.strip()), False
-        for known in (*self._known.get(table, ()), *self._known.get(ANY, ())):
-            found |= hmac.compare_digest(digest, known)
-        return found and kind.lower() == "bearer"
+        return [*self._known.get(table, ()), *self._known.get(ANY, ())]
 
     def _look(self) -> None:
-        now: datetime = self._clock()
+        now: datetime = self.clock()
         if timedelta(0) <= now - self._looked < _EVERY:
             return
         self._looked = now
@@ -69,7 +75,17 @@ class Tokens:
                 )
                 raise ConfigInvalid(f"line {number} of {self._path} is no token", hint=hint)
             known.setdefault(words[0], []).append(_digest(words[1]))
+        if max((len(found) for found in known.values()), default=0) > MOST // 2:
+            raise ConfigInvalid(f"{self._path} has more than {MOST // 2} tokens of one table", hint=_SHARE)
         return stamp, known
+
+
+def key_of(given: str) -> bytes | None:
+    """
+    The key of the token in this value of the header Authorization: its digest, by which proofs are made.
+    """
+    kind, _, token = given.partition(" ")
+    return _digest(token.strip()) if kind.lower() == "bearer" else None
 
 
 def _digest(token: str) -> bytes:
