@@ -42,6 +42,20 @@ def stores_of(catalog: Any, identifier: str) -> Callable[[str], Store]:
     return handed_out.stores(catalog.identifier_to_tuple(identifier))
 
 
+def covers(catalog: Any, identifier: str, url: str) -> int:
+    """
+    The length of the longest prefix of which the catalog handed out keys, and below which the folder at `url` lies;
+    0 where there is none.
+    """
+    handed_out: HandedOut | None = getattr(catalog, _NAME, None)
+    try:
+        place = f"{at_account(url)}/"
+    except PathRefused:
+        return 0
+    keys = handed_out and handed_out.keys(catalog.identifier_to_tuple(identifier)).at(place)
+    return len(keys.prefix) if keys else 0
+
+
 class HandedOut:
     """The keys of every table that a REST catalog was asked for."""
 
@@ -52,7 +66,7 @@ class HandedOut:
 
     def stores(self, table: tuple[str, ...]) -> Callable[[str], Store]:
         """Opens stores for the table."""
-        return lambda url: handed_out_store(url, self._of(table), self._catalog.properties)
+        return lambda url: handed_out_store(url, self.keys(table), self._catalog.properties)
 
     def take(self, table: tuple[str, ...], response: Any) -> "TableIO | None":
         """
@@ -64,12 +78,13 @@ class HandedOut:
         handed_out = self._by_prefix(places, response.config, response.storage_credentials)
         if not handed_out:
             self._check_signing(table, response)
-        keys = self._of(table) if handed_out else self._tables.get(table)
+        keys = self.keys(table) if handed_out else self._tables.get(table)
         if keys is not None:
             keys.take(handed_out)
         return TableIO(self._catalog.properties, keys, self.stores(table)) if keys else None
 
-    def _of(self, table: tuple[str, ...]) -> TableKeys:
+    def keys(self, table: tuple[str, ...]) -> TableKeys:
+        """What was handed out for the table so far."""
         if table not in self._tables:
             made = TableKeys(".".join(table), partial(self._renew, table))
             self._tables.setdefault(table, made)
@@ -91,7 +106,7 @@ class HandedOut:
 
     def _take_alone(self, table: tuple[str, ...]) -> bool:
         """Takes new keys for the same prefixes; False where the answer has not those."""
-        keys, found = self._of(table), dict[str, dict[str, str]]()
+        keys, found = self.keys(table), dict[str, dict[str, str]]()
         settings = keys.settings
         for item in self._catalog._load_credentials(table).storage_credentials:
             place = place_of(item.prefix)
