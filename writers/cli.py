@@ -272,15 +272,14 @@ def kafka(name: str, quiet: bool, **more: Any) -> None:
       writer kafka --config lake.toml --name shop --brokers kafka:9092 --topic orders=orders --topic shop.users=users
     """
     from bookkeeper.console.web import serve_metrics
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import storage_options
+    from writers.commands import reach
     from writers.kafka.command import run_kafka
     from writers.kafka.tables import targets
 
     stop = _begin(more)
     place = (more["dead_letters"], more["config"], more["table"])
     tables = targets(more["topics"], more["folder"], *place, os.environ)
-    stores = stores_with(storage_options(more["folder"], more["config"], os.environ))
+    stores = reach(more["folder"], more["config"], os.environ)
 
     def serve(text: Callable[[], str]) -> None:
         if more["listen"]:
@@ -313,13 +312,12 @@ def kafka_group(config: str | None, table: str | None, folder: str | None, name:
       writer kafka-group --folder /lake/orders/_bookkeeper --name orders --brokers kafka:9092 --group shop
     """
     from bookkeeper.contract.txlog_folder import Folder
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import folder_url, storage_options
+    from writers.commands import folder_url, reach
     from writers.kafka.command import run_group
 
     set_up(more["log_format"], more["log_level"])
     url = folder_url(folder, config, table, os.environ)
-    stores = stores_with(storage_options(folder, config, os.environ))
+    stores = reach(folder, config, os.environ)
     run_group(Folder(stores(url)), name, more, _now)
 
 
@@ -344,13 +342,12 @@ def kafka_replay(file: str, name: str, quiet: bool, **more: Any) -> None:
     Examples:
       writer kafka-replay orders.letters --table orders --name orders
     """
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import folder_url, letters_url, storage_options
+    from writers.commands import folder_url, letters_url, reach
     from writers.kafka.replay_command import run_replay
 
     stop = _begin(more)
     folder = folder_url(more["folder"], more["config"], more["table"], os.environ)
-    stores = stores_with(storage_options(more["folder"], more["config"], os.environ))
+    stores = reach(more["folder"], more["config"], os.environ)
     letters = letters_url(more["dead_letters"], more["folder"], more["config"], more["table"], os.environ)
 
     def show(writer: "Writer") -> None:
@@ -399,12 +396,11 @@ def serve(config: str | None, tables: tuple[str, ...], folders: tuple[str, ...],
       writer serve --name door --table events --tokens=tokens.txt --http 0.0.0.0:8080
       writer serve --name door --folder /lake/events/_bookkeeper --no-tokens
     """
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import served_folders, storage_options
+    from writers.commands import reach, served_folders
     from writers.http.command import run_serve
 
     stop = _begin(more)
-    stores = stores_with(storage_options(folders[0] if folders else None, config, os.environ))
+    stores = reach(folders[0] if folders else None, config, os.environ)
     run_serve(served_folders(folders, config, tables, os.environ), stores, name, more, stop, _now)
 
 
@@ -430,12 +426,11 @@ def position(
     """
     from bookkeeper.console.output import show_record
     from bookkeeper.contract.txlog_folder import Folder
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import folder_url, position_of, storage_options
+    from writers.commands import folder_url, position_of, reach
     from writers.sources.stdin import shown
 
     url = folder_url(folder, config, table, os.environ)
-    stores = stores_with(storage_options(folder, config, os.environ))
+    stores = reach(folder, config, os.environ)
     record = shown(position_of(Folder(stores(url)), name))
     if only_bytes:
         click.echo(record.get("bytes", 0))
@@ -462,12 +457,11 @@ def _json_logs(options: dict[str, Any]) -> bool:
 
 
 def _open_writer(name: str, stop: StopSignal, options: dict[str, Any]) -> "Writer":
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import folder_url, storage_options
+    from writers.commands import folder_url, reach
     from writers.writer import Writer
 
     folder = folder_url(options["folder"], options["config"], options["table"], os.environ)
-    stores = stores_with(storage_options(options["folder"], options["config"], os.environ))
+    stores = reach(options["folder"], options["config"], os.environ)
     writer = Writer.open(folder, name, clock=_now, wait=stop.wait, patience=options["patience"], stores=stores)
     _show(writer, options["metrics"], options["listen"], options["allowed_hosts"])
     return writer
