@@ -93,7 +93,8 @@ class Drops:
 
     def left(self) -> list[str]:
         """What lies below the prefix, but for what a watcher needs to go on."""
-        return sorted(item.key for item in self.store.list("") if not item.key.startswith("_bookkeeper/"))
+        listed = (item.key for item in self.store.list(""))
+        return sorted(key for key in listed if not key.startswith("_bookkeeper/") and not key.endswith(".tmp"))
 
     def dropped(self) -> list[str]:
         """What others have dropped, and is there."""
@@ -102,7 +103,7 @@ class Drops:
     def own(self) -> list[str]:
         """What a watcher needs to go on: kinds and numbers."""
         names = (item.key.removeprefix("_bookkeeper/") for item in self.store.list("_bookkeeper/"))
-        return sorted("-".join(name.split("-")[:2]) for name in names)
+        return sorted("-".join(name.split("-")[:2]) for name in names if not name.endswith(".tmp"))
 
     def keys(self) -> list[str]:
         """What is in the table."""

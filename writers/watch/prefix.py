@@ -26,6 +26,7 @@ from writers.watch.plan import MOST_BYTES, NO_POSITION, Plan, Planned, WatchPosi
 
 OWN, REJECTED, DONE = "_bookkeeper/", "_rejected/", "_done/"
 LEASE = f"{OWN}lease"
+_OURS = (OWN, REJECTED, DONE)
 _WATCH = f"{OWN}watch.json"
 _NAMED = re.compile(rf"{OWN}(plan|done)-([1-9][0-9]{{0,17}})-([0-9a-f]{{32}})(?:\.json)?")
 _CLAIM_BYTES = 2**16
@@ -80,12 +81,14 @@ class Prefix:
         return True
 
     def _put_back(self) -> None:
-        """On a local disk a crash may leave an object under a hidden name."""
-        for item in self.store.list("") if local_path(self.store.url) is not None else ():
-            if (aside := ASIDE.fullmatch(item.key)) is not None:
-                key = "/".join(filter(None, (aside["folder"], aside["name"])))
-                with suppress(Changed):
-                    self.store.delete_if(key, "none has this tag")
+        """On a local disk a crash may leave an object under a hidden name, and unfinished files of our own."""
+        if local_path(self.store.url) is None:
+            return
+        listed = [item.key for item in self.store.list("")]
+        self.store.delete_many([key for key in listed if key.endswith(".tmp") and key.startswith(_OURS)])
+        for aside in filter(None, map(ASIDE.fullmatch, listed)):
+            with suppress(Changed):
+                self.store.delete_if("/".join(filter(None, (aside["folder"], aside["name"]))), "none has this tag")
 
     def write(self, plan: Plan) -> None:
         """Makes the plan durable; raises StorageUnavailable."""
