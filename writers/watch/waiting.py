@@ -12,8 +12,8 @@ from heapq import nsmallest
 
 from bookkeeper.errors import Missing, NotAFile
 from bookkeeper.stores.store import Listed
-from writers.publish.suspects import Suspects
 from writers.timing import Clock
+from writers.watch.halves import Halves
 from writers.watch.metrics import WatchFigures
 from writers.watch.plan import MOST_KEY_BYTES, MOST_NAME_BYTES, MOST_OBJECTS
 from writers.watch.prefix import Prefix
@@ -43,7 +43,7 @@ class Wanted:
 class Waiting:
     """Objects that were listed and not taken, the oldest first."""
 
-    def __init__(self, prefix: Prefix, wanted: Wanted, suspects: Suspects, figures: WatchFigures, clock: Clock) -> None:
+    def __init__(self, prefix: Prefix, wanted: Wanted, suspects: Halves, figures: WatchFigures, clock: Clock) -> None:
         self._prefix, self._wanted, self._suspects = prefix, wanted, suspects
         self._figures, self._clock = figures, clock
         self._listed = dict[str, Listed]()
@@ -53,12 +53,13 @@ class Waiting:
         #: whether younger objects than may be taken were listed; whether the listing had more than it gave; whether
         #: anything came of it
         self._young = self._cut = self._moved = False
-        self._last_alone = False
+        #: whether the last batch was one of objects whose txlog was rejected: others take turns with them
+        self._last_apart = False
 
     @property
     def left(self) -> list[str]:
         """Keys of objects that are not taken, some of them where they are many."""
-        return sorted({*self._left, *self._suspects.resting()})
+        return sorted(self._left | self._suspects.resting())
 
     @property
     def over(self) -> bool:
@@ -92,16 +93,14 @@ class Waiting:
         """The next batch; empty where nothing is to be taken now. Raises StorageUnavailable."""
         if not self._listed and self._may_list():
             self._list()
-        resting = self._suspects.resting()
-        for key in resting:
-            self._listed.pop(key, None)
-        self._figures.left = len(self._left | resting.keys())
-        alone = next((key for key in self._listed if self._suspects.is_suspect(key)), None)
-        together = (item for item in self._listed.values() if not self._suspects.is_suspect(item.key))
-        batch = [] if alone is not None and not self._last_alone else _first(together)
-        if not batch and alone is not None:
-            batch = [self._listed[alone]]
-        self._last_alone = not self._last_alone
+        resting, apart = self._suspects.resting(), self._suspects.apart()
+        self._figures.left = len(self._left | resting)
+        batch = _first(item for item in self._listed.values() if item.key not in apart)
+        if apart and not (batch and self._last_apart):
+            batch = _first(self._listed[key] for key in self._suspects.next(self._listed)) or batch
+        self._last_apart = bool(batch) and batch[0].key in apart
+        if not batch:
+            self._listed = {}  # what is left of it rests
         for item in batch:
             del self._listed[item.key]
         return batch

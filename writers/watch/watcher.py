@@ -44,7 +44,7 @@ from writers.metrics import WriterMetrics
 from writers.newer_card import NewerCard
 from writers.opener import Opener
 from writers.publish.publisher import resume
-from writers.publish.suspects import Suspects
+from writers.watch.halves import Halves
 from writers.watch.metrics import EMPTY, LOADED, REJECTED, WatchFigures
 from writers.watch.plan import NO_POSITION, Plan, Planned, WatchPosition
 from writers.watch.prefix import Prefix
@@ -69,8 +69,8 @@ class Watcher:
         self._clock, self._wait = opener.clock, opener.wait
         self.figures = WatchFigures(wanted.name, "", opener.clock)
         self.writer_figures: WriterMetrics | None = None
-        #: keys whose txlogs were rejected are published alone
-        self._suspects = Suspects(opener.clock)
+        #: what becomes of objects whose txlog was rejected
+        self._suspects = Halves(opener.clock)
         self._waiting = Waiting(prefix, wanted, self._suspects, self.figures, opener.clock)
         #: what this run has published, and not seen committed
         self._published: Plan | None = None
@@ -111,8 +111,7 @@ class Watcher:
 
     def _report(self, exc: BookkeeperError) -> None:
         if isinstance(exc, Fenced) and self._published is not None:
-            exc.channels = frozenset(item.key for item in self._published.objects)
-            self._suspects.fenced(exc)
+            self._suspects.rejected(exc.rejected, [item.key for item in self._published.objects])
         facts = {"action": "again", "writer": self._wanted.name, "cause": str(exc)}
         log.warning("watcher begins anew", extra=facts)
 
