@@ -110,7 +110,7 @@ class World:
         """Until all is dropped and in the table."""
         for role in self.crew.commands:
             self.crew.start(role)
-        self.crew.until(lambda: (self.prefix / "_bookkeeper" / "watch.json").exists())
+        self.crew.until((self.prefix / "_bookkeeper" / "watch.json").exists)
         others = [Thread(target=act) for act in (self._kill, self._reject)]
         for thread in others:
             thread.start()
