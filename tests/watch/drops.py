@@ -49,12 +49,12 @@ RUNS = iter(range(1, 10**9))
 class Drops:
     """What others drop, and watchers of it, one after the other or at once."""
 
-    def __init__(self, root: str = "", desk: Desk | None = None) -> None:
-        self.desk = desk or Desk(f"memory://{uuid.uuid4()}")
+    def __init__(self, root: str = "", store: Store | None = None) -> None:
+        self.desk = Desk(f"memory://{uuid.uuid4()}")
         self.desk.set_card()
         self.ledger = Ledger(self.desk)
-        self.url = root or f"memory://{uuid.uuid4()}"
-        self.store: Store = open_store(self.url)
+        self.store = store or open_store(root or f"memory://{uuid.uuid4()}")
+        self.url = self.store.url
 
     def put(self, *keys: str, rows: Iterable[str] = ()) -> None:
         """Drops objects, each with a row of its key, or with these rows."""

@@ -16,10 +16,10 @@ from bookkeeper.console.output import say
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.contract.names import check_writer
-from bookkeeper.errors import ConfigInvalid, Missing, NotPossible
+from bookkeeper.errors import ConfigInvalid, Missing, NotPossible, StorageUnavailable
 from bookkeeper.leases.beside import RenewedBeside
 from bookkeeper.leases.lease import Lease, lease_on
-from bookkeeper.stores.locations import absolute, inside
+from bookkeeper.stores.locations import absolute, inside, local_path
 from bookkeeper.stores.store import Store
 from bookkeeper.threads import repeating
 from writers.metrics import FAMILIES
@@ -82,8 +82,14 @@ def check_apart(url: str, opener: Opener) -> None:
 
 def lease_of(store: Store) -> Lease:
     """
-    The right to work below the prefix; raises StorageUnavailable.
+    The right to work below the prefix; raises StorageUnavailable, and NotPossible where a directory is not there.
     """
+    try:
+        next(store.list(LEASE), None)
+    except StorageUnavailable as exc:
+        if local_path(store.url) is None:
+            raise
+        raise NotPossible(str(exc), hint="Make the directory that others drop into, or mount its disk.") from exc
     lease = lease_on(store, LEASE, f"{socket.gethostname()} {os.getpid()}")
     return lease if lease.lasting is None else RenewedBeside(lease, lease.lasting)
 
