@@ -446,13 +446,12 @@ def watch(source: str, name: str, quiet: bool, **more: Any) -> None:
       writer watch --config lake.toml --table events --name drops --from s3://drops/events --done move
     """
     from bookkeeper.console.web import serve_metrics
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import folder_url, storage_options
+    from writers.commands import folder_url, reach
     from writers.watch.command import run_watch
 
     stop = _begin(more)
     folder = folder_url(more["folder"], more["config"], more["table"], os.environ)
-    stores = stores_with(storage_options(more["folder"], more["config"], os.environ))
+    stores = reach(more["folder"], more["config"], os.environ)
 
     def serve(text: Callable[[], str]) -> None:
         if more["listen"]:
