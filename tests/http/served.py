@@ -21,7 +21,7 @@ from tests.support.writer_queue import Queue
 from writers.http.command import address_of, listening, serve, tables_of
 from writers.http.front import Front
 from writers.http.tokens import Tokens
-from writers.timing import pause, utc_now
+from writers.timing import Clock, pause, utc_now
 
 SCHEMA = Schema(NestedField(1, "n", LongType(), required=True), NestedField(2, "who", StringType()))
 NAME = "door"
@@ -120,12 +120,13 @@ class Door(Client):
         grace: float = 5.0,
         advertise: str | None = None,
         stores: Callable[[str], Store] = open_store,
+        clock: Clock = utc_now,
     ) -> None:
         self.stop, over = StopSignal(), Event()
         at = listening("127.0.0.1:0")
         self.address = address_of(at, advertise)
         self.tables = tables_of({queue.made.folder: ""}, stores, NAME, slots, utc_now, over, self.address)
-        self.front = Front(self.tables, None if tokens is None else Tokens(tokens, utc_now), max_body, memory)
+        self.front = Front(self.tables, None if tokens is None else Tokens(tokens, clock), max_body, memory)
         super().__init__(at.getsockname()[1])
         self._thread = Thread(target=serve, args=(self.front, at, self.stop, over, timedelta(seconds=grace)))
         self._thread.start()

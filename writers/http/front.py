@@ -6,9 +6,10 @@ It owns the lanes and starts the thread of each with its first request.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from threading import Thread
 from time import monotonic
@@ -20,11 +21,12 @@ from starlette.types import Receive, Scope, Send
 from bookkeeper.contract.offsets import slot_of
 from bookkeeper.threads import start
 from writers.http.arrow_body import ARROW
-from writers.http.body import JSON, read_body, rows_of
+from writers.http.body import JSON, announced, read_body, rows_of
 from writers.http.forward import Forward, answer_of, of_ask, of_post, passes_on
 from writers.http.headers import check_headers, ends_connection
 from writers.http.lane import Lane, Table, Unnamed, later
 from writers.http.metrics import RequestFigures
+from writers.http.quotas import Came, Quota
 from writers.http.requests import (
     MOST_SEQUENCE,
     PRODUCER,
@@ -44,6 +46,8 @@ from writers.http.tokens import Tokens
 
 #: a request that has no answer after this gets 503
 ANSWER_SECONDS = 30.0
+#: what is said at most to a token beyond its quota, before jitter
+_LONGEST_WAIT = 60
 _SEQUENCE = re.compile(r"[1-9][0-9]{0,17}")
 OPENAPI = Path(__file__).with_name("openapi.json")
 _DOCUMENT, _ROWS, _PRODUCER = "/v1/openapi.json", "/v1/tables/{table}/rows", "/v1/tables/{table}/producers/{producer}"
@@ -123,22 +127,25 @@ class Front:
         if path == _DOCUMENT:
             return Response(self._openapi, media_type=JSON)
         table = self._allowed(named["table"], request)
+        quotas = self._admitted(table, request)
         if path == _ROWS:
-            return await self._post(request, table)
+            return await self._post(request, table, quotas)
         return await self._ask(request, _producer(named["producer"]), table)
 
-    async def _post(self, request: Request, table: Table) -> JSONResponse:
+    async def _post(self, request: Request, table: Table, quotas: Sequence[Quota]) -> JSONResponse:
         producer, sequence = _named(request)
         until_published, partial = _asked_for(request)
         with self._room() as reserve:
             headers = request.headers
+            came = Came(quotas, min(announced(headers.get("content-length")), self._most_body))
             encoding = headers.get("content-encoding", "").strip().lower()
             try:
                 body = await read_body(
-                    _pieces(request), headers.get("content-length"), encoding, self._most_body, reserve
+                    _pieces(request, came), headers.get("content-length"), encoding, self._most_body, reserve
                 )
             except ClientDisconnect as exc:
                 raise Refused(refused(400, "the body is cut off")) from exc
+            came.unpacked(len(body))
             lines = rows_of(body, headers.get("content-type", ""), partial, table.clock, reserve)
             post = Post(self._box(), lines, len(body), producer, sequence, until_published)
             del body, lines
@@ -190,6 +197,19 @@ class Front:
         if name not in self._tables:
             raise Refused(refused(404, f"there is no table {name[:100]!r} here", "Is its name right?"))
         return self._tables[name]
+
+    def _admitted(self, table: Table, request: Request) -> Sequence[Quota]:
+        """The quotas of the token, which have room for a request; raises Refused."""
+        if self._tokens is None:
+            return ()
+        quotas, seconds = self._tokens.quotas(table.name, request.headers.get("authorization", ""))
+        if seconds > 0:
+            hint = "Send it again after Retry-After; the file of tokens says how much of each second is this token's."
+            error = "this token has had more requests or bytes than its quota"
+            raise Refused(refused(429, error, hint, later(min(ceil(seconds), _LONGEST_WAIT))))
+        for quota in quotas:
+            quota.take_request()
+        return quotas
 
     def _lane(self, table: Table, producer: str) -> Lane:
         name = slot_of(table.source, producer, table.slots) if producer else f"{table.source}-rows"
@@ -273,8 +293,9 @@ def _as_it_came(forward: Forward, post: Post) -> Forward:
     return forward
 
 
-async def _pieces(request: Request) -> AsyncIterator[bytes]:
+async def _pieces(request: Request, came: Came) -> AsyncIterator[bytes]:
     async for piece in request.stream():
+        came.add(len(piece))
         yield piece
 
 
