@@ -367,7 +367,7 @@ def kafka_replay(file: str, name: str, quiet: bool, **more: Any) -> None:
 @click.option(
     "--tokens",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File of `TABLE TOKEN` lines, * for all tables; read again when it changes.",
+    help="File of `TABLE TOKEN [requests=N] [bytes=SIZE]` lines (per second), * for all tables; read again on changes.",
 )
 @click.option("--no-tokens", is_flag=True, help="Everyone who reaches it may write.")
 @click.option(

@@ -16,11 +16,12 @@ from pyiceberg.types import LongType, NestedField, StringType
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
+from tests.http.described import check
 from tests.support.writer_queue import Queue
 from writers.http.command import address_of, listening, serve, tables_of
 from writers.http.front import Front
 from writers.http.tokens import Tokens
-from writers.timing import pause, utc_now
+from writers.timing import Clock, pause, utc_now
 
 SCHEMA = Schema(NestedField(1, "n", LongType(), required=True), NestedField(2, "who", StringType()))
 NAME = "door"
@@ -78,14 +79,19 @@ class Client:
     def __init__(self, port: int) -> None:
         self.port = port
 
-    def send(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
+    def send(self, method: str, path: str, body: bytes | None = None, *more: tuple[str, str], **headers: str) -> Reply:
+        """The answer, which is one that the server's document describes."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=40)
         try:
-            given = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, path, body, given)
+            connection.putrequest(method, path)
+            given = [*((name.replace("_", "-"), value) for name, value in headers.items()), *more]
+            for name, value in given if body is None else [*given, ("Content-Length", str(len(body)))]:
+                connection.putheader(name, value.encode())
+            connection.endheaders(body)
             answer: HTTPResponse = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Reply(answer.status, json.loads(answer.read()), found)
+            found, data = {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+            check(method, path, answer.status, found, data)
+            return Reply(answer.status, json.loads(data or b"{}"), found)
         finally:
             connection.close()
 
@@ -114,12 +120,13 @@ class Door(Client):
         grace: float = 5.0,
         advertise: str | None = None,
         stores: Callable[[str], Store] = open_store,
+        clock: Clock = utc_now,
     ) -> None:
         self.stop, over = StopSignal(), Event()
         at = listening("127.0.0.1:0")
         self.address = address_of(at, advertise)
         self.tables = tables_of({queue.made.folder: ""}, stores, NAME, slots, utc_now, over, self.address)
-        self.front = Front(self.tables, None if tokens is None else Tokens(tokens, utc_now), max_body, memory)
+        self.front = Front(self.tables, None if tokens is None else Tokens(tokens, clock), max_body, memory)
         super().__init__(at.getsockname()[1])
         self._thread = Thread(target=serve, args=(self.front, at, self.stop, over, timedelta(seconds=grace)))
         self._thread.start()

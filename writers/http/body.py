@@ -79,13 +79,20 @@ def _unpacks_to_too_many(most: int) -> Answer:
     return refused(413, "the body unpacks to too many bytes", hint)
 
 
+def announced(length: str | None) -> int:
+    """
+    The bytes that a Content-Length says, 0 where it says none.
+    """
+    return int(length[:19]) if length is not None and length.isascii() and length.isdigit() else 0
+
+
 async def read_body(
     pieces: AsyncIterator[bytes], length: str | None, encoding: str, most: int, reserve: Callable[[int], None]
 ) -> bytes:
     """
     The whole body, unpacked; `reserve` is told of bytes that come, before they are kept. Raises Refused.
     """
-    if length is not None and length.isascii() and length.isdigit() and int(length[:19]) > most:
+    if announced(length) > most:
         raise Refused(_too_large(most))
     if encoding not in ENCODINGS:
         hint = "Send it as it is, or with gzip or zstd."

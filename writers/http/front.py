@@ -6,25 +6,28 @@ It owns the lanes and starts the thread of each with its first request.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import ceil
+from pathlib import Path
 from threading import Thread
 from time import monotonic
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from bookkeeper.contract.offsets import slot_of
 from bookkeeper.threads import start
 from writers.http.arrow_body import ARROW
-from writers.http.body import read_body, rows_of
+from writers.http.body import JSON, announced, read_body, rows_of
 from writers.http.forward import Forward, answer_of, of_ask, of_post, passes_on
 from writers.http.headers import check_headers, ends_connection
 from writers.http.lane import Lane, Table, Unnamed, later
 from writers.http.metrics import RequestFigures
 from writers.http.proof import FORWARDED, is_of, proves
+from writers.http.quotas import Came, Quota
 from writers.http.requests import (
     MOST_SEQUENCE,
     PRODUCER,
@@ -45,9 +48,17 @@ from writers.http.tokens import Tokens, key_of
 #: a request that has no answer after this gets 503
 ANSWER_SECONDS = 30.0
 _USUAL = {b"": (False, False), b"wait=committed": (False, False), b"wait=published": (True, False)}
+#: what is said at most to a token beyond its quota, before jitter
+_LONGEST_WAIT = 60
 _SEQUENCE = re.compile(r"[1-9][0-9]{0,17}")
-_PATH = re.compile(r"/v1/tables/([^/]+)/(?:(rows)|producers/([^/]+))")
-_THERE_IS = "There is POST /v1/tables/NAME/rows and GET /v1/tables/NAME/producers/PRODUCER."
+OPENAPI = Path(__file__).with_name("openapi.json")
+_DOCUMENT, _ROWS, _PRODUCER = "/v1/openapi.json", "/v1/tables/{table}/rows", "/v1/tables/{table}/producers/{producer}"
+#: paths, each with its method
+ROUTES = {_DOCUMENT: "GET", _ROWS: "POST", _PRODUCER: "GET"}
+#: what the query of rows may say: as without it, and the other
+QUERY = {"wait": ("committed", "published"), "partial": ("0", "1")}
+_PATHS = {path: re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path))) for path in ROUTES}
+_THERE_IS = f"There is POST {_ROWS} and GET {_PRODUCER}; GET {_DOCUMENT} says more."
 
 
 class Front:
@@ -64,20 +75,21 @@ class Front:
         self._pending = dict[Pending, float]()
         self._held = 0
         self._mailbox: Mailbox | None = None
+        self._openapi = OPENAPI.read_bytes()
         #: requests by table; "" of no table here
         self.figures = {name: RequestFigures(name) for name in ("", *self._tables)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, request = monotonic(), Request(scope, receive)
-        found = _PATH.fullmatch(request.scope["path"])
+        path, named = _route(request.scope["path"])
         try:
             check_headers(request.headers)
-            response = await self._routed(request, found)
+            response = await self._routed(request, path, named)
         except Refused as exc:
             ends = {"Connection": "close"} if ends_connection(request.headers) else {}
             response = _response(replace(exc.answer, headers={**exc.answer.headers, **ends}))
         await response(scope, receive, send)
-        figures = self.figures.get(found[1] if found else "", self.figures[""])
+        figures = self.figures.get(named.get("table", ""), self.figures[""])
         figures.count(response.status_code, monotonic() - began)
 
     @property
@@ -108,31 +120,36 @@ class Front:
         for thread in self._threads:
             thread.join(seconds)
 
-    async def _routed(self, request: Request, found: "re.Match[str] | None") -> JSONResponse:
-        if found is None:
+    async def _routed(self, request: Request, path: str, named: Mapping[str, str]) -> Response:
+        if not path:
             raise Refused(refused(404, "there is nothing here", _THERE_IS))
-        table, rows, producer = found.groups()
-        method = "POST" if rows else "GET"
-        if request.method != method:
+        if request.method != ROUTES[path]:
             answer = refused(405, f"{request.method} is not answered here", _THERE_IS)
-            raise Refused(Answer(405, answer.body, {"Allow": method}))
-        served = self._allowed(table, request)
-        return await (self._post(request, served) if rows else self._ask(request, _producer(producer), served))
+            raise Refused(Answer(405, answer.body, {"Allow": ROUTES[path]}))
+        if path == _DOCUMENT:
+            return Response(self._openapi, media_type=JSON)
+        table = self._allowed(named["table"], request)
+        quotas = self._admitted(table, request)
+        if path == _ROWS:
+            return await self._post(request, table, quotas)
+        return await self._ask(request, _producer(named["producer"]), table)
 
-    async def _post(self, request: Request, table: Table) -> JSONResponse:
+    async def _post(self, request: Request, table: Table, quotas: Sequence[Quota]) -> JSONResponse:
         producer, sequence = _named(request)
         until_published, partial = _asked_for(request)
         with self._room() as reserve:
             headers = request.headers
+            came = Came(quotas, min(announced(headers.get("content-length")), self._most_body))
             encoding = headers.get("content-encoding", "").strip().lower()
             try:
                 body = await read_body(
-                    _pieces(request), headers.get("content-length"), encoding, self._most_body, reserve
+                    _pieces(request, came), headers.get("content-length"), encoding, self._most_body, reserve
                 )
             except ClientDisconnect as exc:
                 raise Refused(refused(400, "the body is cut off")) from exc
             if not is_of(headers, body):
                 raise Refused(refused(401, f"{FORWARDED} is of another body"))
+            came.unpacked(len(body))
             lines = rows_of(body, headers.get("content-type", ""), partial, table.clock, reserve)
             post = Post(self._box(), lines, len(body), producer, sequence, until_published)
             del body, lines
@@ -193,6 +210,19 @@ class Front:
         target = (request.scope["raw_path"] + (b"?" + query if query else b"")).decode("latin-1")
         return proves(tokens.keys(table), request.method, target, request.headers, tokens.clock())
 
+    def _admitted(self, table: Table, request: Request) -> Sequence[Quota]:
+        """The quotas of the token, which have room for a request; raises Refused."""
+        if self._tokens is None:
+            return ()
+        quotas, seconds = self._tokens.quotas(table.name, request.headers.get("authorization", ""))
+        if seconds > 0:
+            hint = "Send it again after Retry-After; the file of tokens says how much of each second is this token's."
+            error = "this token has had more requests or bytes than its quota"
+            raise Refused(refused(429, error, hint, later(min(ceil(seconds), _LONGEST_WAIT))))
+        for quota in quotas:
+            quota.take_request()
+        return quotas
+
     def _lane(self, table: Table, producer: str) -> Lane:
         name = slot_of(table.source, producer, table.slots) if producer else f"{table.source}-rows"
         key = f"{table.name}/{name}"
@@ -222,6 +252,14 @@ class Front:
             self._held -= held
 
 
+def _route(path: str) -> tuple[str, Mapping[str, str]]:
+    """Which of ROUTES a path is, "" where it is none, and what it names."""
+    for route, pattern in _PATHS.items():
+        if found := pattern.fullmatch(path):
+            return route, found.groupdict()
+    return "", {}
+
+
 def _named(request: Request) -> tuple[str, int]:
     """Producer and sequence; of a request without them "" and 0. Raises Refused."""
     producer, sequence = request.headers.get("producer"), request.headers.get("sequence")
@@ -246,10 +284,11 @@ def _asked_for(request: Request) -> tuple[bool, bool]:
     """Whether to wait for no more than the publish, and whether bad rows leave the good ones; raises Refused."""
     if (given := request.scope["query_string"]) in _USUAL:  # parsing it takes as long as all the rest here
         return _USUAL[given]
-    return _choice(request, "wait", "committed", "published"), _choice(request, "partial", "0", "1")
+    return _choice(request, "wait"), _choice(request, "partial")
 
 
-def _choice(request: Request, name: str, no: str, yes: str) -> bool:
+def _choice(request: Request, name: str) -> bool:
+    no, yes = QUERY[name]
     given = request.query_params.getlist(name) or [no]
     if len(given) > 1 or given[0] not in (no, yes):
         raise Refused(refused(400, f"{name}={given[-1][:40]}: {no} or {yes} is expected, once"))
@@ -266,8 +305,9 @@ def _as_it_came(forward: Forward, post: Post) -> Forward:
     return forward
 
 
-async def _pieces(request: Request) -> AsyncIterator[bytes]:
+async def _pieces(request: Request, came: Came) -> AsyncIterator[bytes]:
     async for piece in request.stream():
+        came.add(len(piece))
         yield piece
 
 

@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from bookkeeper.errors import ConfigInvalid
+from writers.http.quotas import Quota, Rates, rates_of
 from writers.timing import Clock
 
 log = logging.getLogger(__name__)
@@ -25,12 +26,13 @@ _SHORTEST, _MOST_BYTES, _EVERY = 16, 2**20, timedelta(seconds=1)
 
 class Tokens:
     """
-    The tokens in a file, one `TABLE TOKEN` a line; raises ConfigInvalid. A later file that is none is logged, and what
-    was read before stays. To be used by one thread.
+    The tokens in a file, one `TABLE TOKEN` a line, with `requests=N` and `bytes=SIZE` a second if wanted; raises
+    ConfigInvalid. A later file that is none is logged, and what was read before stays. To be used by one thread.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path, self.clock, self._looked = path, clock, clock()
+        self._quotas = dict[tuple[str, bytes], Quota]()
         self._stamp, self._known = self._read()
 
     def allow(self, table: str, given: str) -> bool:
@@ -44,6 +46,15 @@ class Tokens:
         """The keys of the table's tokens, MOST at most."""
         self._look()
         return [*self._known.get(table, ()), *self._known.get(ANY, ())]
+
+    def quotas(self, table: str, given: str) -> tuple[list[Quota], float]:
+        """
+        Those of the token in this value of the header Authorization, which `allow` has allowed, and the seconds until
+        they have room for a request.
+        """
+        digest, now = _digest(given.partition(" ")[2].strip()), self.clock()
+        found = [self._quotas[key] for key in ((table, digest), (ANY, digest)) if key in self._quotas]
+        return found, max((quota.wait(now) for quota in found), default=0.0)
 
     def _look(self) -> None:
         now: datetime = self.clock()
@@ -64,20 +75,30 @@ class Tokens:
             raise ConfigInvalid(f"the tokens in {self._path} cannot be read: {type(exc).__name__}") from exc
         if len(text) > _MOST_BYTES:
             raise ConfigInvalid(f"{self._path} is larger than {_MOST_BYTES} bytes")
-        known = dict[str, list[bytes]]()
+        known, rates = dict[str, list[bytes]](), dict[tuple[str, bytes], Rates]()
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split()
             if not words or words[0].startswith("#"):
                 continue
-            if len(words) != 2 or len(words[1]) < _SHORTEST:
+            if len(words) < 2 or len(words[1]) < _SHORTEST:
                 hint = (
                     f"Each line is TABLE TOKEN, with TABLE {ANY} for all; a token has at least {_SHORTEST} characters."
                 )
                 raise ConfigInvalid(f"line {number} of {self._path} is no token", hint=hint)
             known.setdefault(words[0], []).append(_digest(words[1]))
+            try:
+                rates[words[0], _digest(words[1])] = rates_of(words[2:])
+            except ValueError as exc:
+                hint = "Behind TABLE TOKEN there may be requests=N and bytes=SIZE, such as bytes=1MiB, of each second."
+                raise ConfigInvalid(f"the quota in line {number} of {self._path} is none", hint=hint) from exc
         if max((len(found) for found in known.values()), default=0) > MOST // 2:
             raise ConfigInvalid(f"{self._path} has more than {MOST // 2} tokens of one table", hint=_SHARE)
+        self._quotas = {key: self._quota(key, found) for key, found in rates.items() if found != Rates()}
         return stamp, known
+
+    def _quota(self, key: tuple[str, bytes], rates: Rates) -> Quota:
+        before = self._quotas.get(key)
+        return before if before is not None and before.rates == rates else Quota(rates, self.clock())
 
 
 def key_of(given: str) -> bytes | None:
