@@ -61,7 +61,7 @@ class Slot(Lane):
             return
         with self._open(folder) as writer:
             check_source(folder, self.table, self.name, writer.offsets)
-            self._chain = Chain(folder, writer, self.table.clock)
+            self._chain = Chain(writer)
             while not self.table.over.is_set():
                 if not self._lease.hold(self.table.clock()):
                     raise Fenced(f"the lease of {self.name} is another instance's")
