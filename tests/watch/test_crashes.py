@@ -81,7 +81,7 @@ def test_an_error_or_a_late_write_at_each_operation_loses_and_doubles_nothing(
         scene.check(point)
 
 
-def test_an_object_that_is_replaced_at_any_operation_is_in_the_table_in_each_version_that_was_there_for_long(
+def test_an_object_that_is_replaced_at_any_operation_is_doubled_in_no_version(
     made: Callable[[], Scene],
 ) -> None:
     """What was there only between two looks may be passed over, what is there in the end is not; none counts twice."""
