@@ -410,7 +410,7 @@ def test_an_object_that_is_young_is_waited_for() -> None:
     drops.desk.clock.now = drops.store.modified("a")
     drops.run(settle=timedelta(seconds=30))
     assert drops.keys() == ["a"]
-    assert 30 in drops.desk.clock.waits
+    assert sum(drops.desk.clock.waits) >= 30
 
 
 def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,11 +429,11 @@ def test_it_lists_once_in_each_interval() -> None:
 
     def wait(seconds: float) -> object:
         drops.wait(seconds)
-        if seconds > 1:
-            lists.append(timedelta(seconds=seconds))
-            drops.put(f"{len(lists)}")
-        return len(lists) > 3
+        lists.append(timedelta(seconds=seconds) if seconds > 1 else timedelta(0))
+        if sum(lists, timedelta(0)) % timedelta(seconds=20) == timedelta(seconds=5):
+            drops.put(str(sum(lists, timedelta(0)) // timedelta(seconds=20)))
+        return sum(lists, timedelta(0)) >= timedelta(seconds=60)
 
     drops.run(once=False, every=timedelta(seconds=20), wait=wait)
-    assert drops.keys() == ["1", "2", "3"]
-    assert drops.desk.clock.now - begun >= timedelta(seconds=80)
+    assert drops.keys() == ["0", "1"]
+    assert drops.desk.clock.now - begun >= timedelta(seconds=60)
