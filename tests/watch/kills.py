@@ -2,7 +2,7 @@
 Two instances of `writer watch` and a bookkeeper, all killed at random, while objects are dropped and replaced.
 
     python -m tests.watch.kills --objects 2000 --seed 7
-    python -m tests.watch.kills --objects 100000 --at-once 3000
+    python -m tests.watch.kills --objects 100000 --at-once 5000 --pause 20 --seconds 600
 
 Each version of an object has a row of its own. In the end each version that was not replaced while it lay there is in
 the table once, one that was replaced at most once, and the prefix is empty but for those that are no rows. Now and then
@@ -40,7 +40,10 @@ BOOKKEEPER = "bookkeeper"
 
 @dataclass(frozen=True)
 class Size:
-    """Versions of objects in all, and how many lie there at once; between two kills `pause` seconds on average."""
+    """
+    Versions of objects in all, and how many lie there at once; between two kills `pause` seconds on average. After
+    `seconds` no more are dropped.
+    """
 
     objects: int
     at_once: int = 500
@@ -48,6 +51,7 @@ class Size:
     kills: int = 2
     rejects: int = 1
     instances: int = 2
+    seconds: float = 3600.0
 
 
 @dataclass
@@ -126,8 +130,8 @@ class World:
         self._settle()
 
     def _drop(self) -> None:
-        number = 0
-        while number < self.size.objects:
+        number, until = 0, time.monotonic() + self.size.seconds
+        while number < self.size.objects and time.monotonic() < until:
             if number % 100 == 0 and len(self.lying()) >= self.size.at_once:
                 time.sleep(0.05)
                 continue
@@ -218,11 +222,12 @@ def main() -> None:
     options.add_argument("--objects", type=int, default=2000, help="versions in all")
     options.add_argument("--at-once", type=int, default=500, help="objects that lie there at once, about")
     options.add_argument("--pause", type=float, default=8.0, help="seconds between two kills, on average")
+    options.add_argument("--seconds", type=float, default=3600.0, help="drop no more after so long")
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        size = Size(given.objects, given.at_once, given.pause)
+        size = Size(given.objects, given.at_once, given.pause, seconds=given.seconds)
         account = played(Path(folder) / "world", size, given.seed)
     seconds = time.monotonic() - began
     print(f"{len(account.dropped)} versions: {account.missing} missing, {account.double} double, {account.left} left")

@@ -67,12 +67,10 @@ def test_a_crash_at_each_operation_loses_and_doubles_nothing(made: Callable[[], 
     assert tried["create drops"] >= 3 * 5 and tried["delete drops"] >= 3 * 6, tried
 
 
-@pytest.mark.parametrize("points", [error_points, late_points])
-def test_an_error_or_a_late_write_at_each_operation_loses_and_doubles_nothing(
-    made: Callable[[], Scene], points: Any
-) -> None:
-    for point in points(recorded(made().run)):
-        scene, faults = made(), Faults().at(point.number, point.when, StorageUnavailable, point.delay)
+@pytest.mark.parametrize(("points", "moves"), [(error_points, False), (error_points, True), (late_points, False)])
+def test_an_error_or_a_late_write_at_each_operation_loses_and_doubles_nothing(points: Any, moves: bool) -> None:
+    for point in points(recorded(Scene(moves).run)):
+        scene, faults = Scene(moves), Faults().at(point.number, point.when, StorageUnavailable, point.delay)
         with suppress(BookkeeperError):
             scene.run(faults)
         faults.arrive()
@@ -81,18 +79,18 @@ def test_an_error_or_a_late_write_at_each_operation_loses_and_doubles_nothing(
         scene.check(point)
 
 
-def test_an_object_that_is_replaced_at_any_operation_is_in_the_table_in_each_version_that_was_there_for_long(
-    made: Callable[[], Scene],
-) -> None:
+@pytest.mark.parametrize("moves", [False, True], ids=["delete", "move"])
+def test_an_object_that_is_replaced_at_any_operation_is_doubled_in_no_version(moves: bool) -> None:
     """What was there only between two looks may be passed over, what is there in the end is not; none counts twice."""
-    for number in range(len(recorded(made().run))):
+    for number in range(200):
         drops, faults = Drops(), Faults()
         drops.put("a", rows=["old"])
         drops.put("b")
         faults.hooks.append((partial(_is_at, faults, number), partial(drops.put, "a", rows=["new"])))
-        drops.run(faults)
-        drops.run()
+        drops.run(faults, moves=moves)
+        drops.run(moves=moves)
         if len(faults.seen) <= number:
+            assert number > 30
             return
         assert Counter(drops.keys()) - Counter(["old"]) == Counter(["b", "new"]), number
         assert Counter(drops.keys())["old"] <= 1, number
@@ -106,7 +104,7 @@ def _is_at(faults: Faults, number: int, operation: str) -> bool:
 
 def test_a_second_crash_while_it_mends_the_first_one_loses_and_doubles_nothing() -> None:
     points = [*crash_points(recorded(Scene(False).run))]
-    for index, point in enumerate(points[::3]):
+    for index, point in enumerate(points[::6]):
         scene = Scene(False)
         assert crashed(scene.run, point), point
         second = Faults().at(index * 7 % 40, "after", crash)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.errors import NotPossible
 from bookkeeper.stores.store import Store
 from tests.stores.conftest import store, stores
 from tests.watch.drops import Drops
@@ -50,6 +51,17 @@ def test_of_two_instances_one_works_and_the_other_takes_over(tmp_path: Path) -> 
     watcher.run()
     assert waits[:3] == [1.0] * 3 and drops.keys() == ["a"]
     assert first.hold(now)  # it was given back
+
+
+def test_once_ends_where_another_instance_works(tmp_path: Path) -> None:
+    drops = Drops(f"file://{tmp_path}")
+    other = lease_of(drops.store)
+    assert other.hold(datetime.now(UTC))
+    watcher = drops.watcher()
+    watcher._lease = lease_of(drops.store)
+    with pytest.raises(NotPossible, match="another instance watches"):
+        watcher.run()
+    assert len(drops.desk.clock.waits) == 30
 
 
 def test_an_instance_that_lost_its_lease_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

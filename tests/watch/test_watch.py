@@ -345,36 +345,36 @@ def test_a_txlog_that_lost_its_place_says_nothing_about_its_objects() -> None:
     assert drops.keys() == ["a", "b"] and refused == [2, 2]
 
 
-def test_a_late_txlog_of_a_run_that_was_stopped_loses_or_is_the_only_one() -> None:
-    for first_wins in (True, False):
-        drops, stopped = Drops(), list[Callable[[], object]]()
-        drops.put("a", "b")
-        zombie = drops.watcher()
+@pytest.mark.parametrize("when", ["before", "between", "behind"])
+def test_a_late_txlog_of_a_run_that_was_stopped_loses_or_is_the_only_one(when: str) -> None:
+    """It comes before another run begins, while that one has read the same objects, and after it."""
+    drops, stopped, publish = Drops(), list[Callable[[], object]](), Writer.publish
+    drops.put("a", "b")
 
-        def stop(self: Writer, *given: Any, **named: Any) -> Any:
-            stopped.append(lambda: publish(self, *given, **named))  # noqa: B023
-            raise NotPossible("stopped before its txlog")
+    def stop(self: Writer, *given: Any, **named: Any) -> Any:
+        stopped.append(lambda: publish(self, *given, **named))
+        raise NotPossible("stopped before its txlog")
 
-        with pytest.MonkeyPatch.context() as patch:
-            publish = Writer.publish
-            patch.setattr(Writer, "publish", stop)
-            patch.setattr(Writer, "close", lambda self: None)
-            with pytest.raises(NotPossible, match="stopped"):
-                zombie.run()
-        (late,) = stopped
-        drops.put("a", rows=["new"])
-        if first_wins:
-            late()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "publish", stop)
+        patch.setattr(Writer, "close", lambda self: None)
+        with pytest.raises(NotPossible, match="stopped"):
             drops.run()
-            assert drops.keys() == ["a", "b", "new"]
-        else:
-            drops.run()
-            late()
-            drops.ledger.tick()
-            assert drops.keys() == ["b", "new"]  # the version that was replaced before it was published is gone
-        drops.put("last")
-        drops.run()
-        assert drops.dropped() == [] and drops.own() == ["done-2" if not first_wins else "done-3", "watch.json"]
+    (late,) = stopped
+    drops.put("a", rows=["new"])
+    if when == "before":
+        late()
+    drops.run(Faults().between("create folder/pending/", late) if when == "between" else None)
+    if when == "behind":
+        late()
+        drops.ledger.tick()
+    drops.put("last")
+    drops.run()
+    # behind: the version that was replaced before it was published is gone
+    assert drops.keys() == [*(["b"] if when == "behind" else ["a", "b"]), "last", "new"]
+    rejected = [drops.desk.folder.reason(item.name)["error"] for item in drops.desk.folder.rejected()]
+    assert rejected == ([] if when == "before" else ["PositionTaken"])
+    assert drops.dropped() == []
 
 
 def test_an_object_at_which_the_program_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,7 +410,7 @@ def test_an_object_that_is_young_is_waited_for() -> None:
     drops.desk.clock.now = drops.store.modified("a")
     drops.run(settle=timedelta(seconds=30))
     assert drops.keys() == ["a"]
-    assert 30 in drops.desk.clock.waits
+    assert sum(drops.desk.clock.waits) >= 30
 
 
 def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,11 +429,11 @@ def test_it_lists_once_in_each_interval() -> None:
 
     def wait(seconds: float) -> object:
         drops.wait(seconds)
-        if seconds > 1:
-            lists.append(timedelta(seconds=seconds))
-            drops.put(f"{len(lists)}")
-        return len(lists) > 3
+        lists.append(timedelta(seconds=seconds) if seconds > 1 else timedelta(0))
+        if sum(lists, timedelta(0)) % timedelta(seconds=20) == timedelta(seconds=5):
+            drops.put(str(sum(lists, timedelta(0)) // timedelta(seconds=20)))
+        return sum(lists, timedelta(0)) >= timedelta(seconds=60)
 
     drops.run(once=False, every=timedelta(seconds=20), wait=wait)
-    assert drops.keys() == ["1", "2", "3"]
-    assert drops.desk.clock.now - begun >= timedelta(seconds=80)
+    assert drops.keys() == ["0", "1"]
+    assert drops.desk.clock.now - begun >= timedelta(seconds=60)

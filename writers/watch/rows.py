@@ -13,7 +13,7 @@ from bookkeeper.errors import NotPossible, SchemaRefused
 from bookkeeper.format.input_files import delimiter_of, row_kind
 from writers.loader.blocks import ReadBlock
 from writers.loader.formats import Format, format_of
-from writers.loader.lines import ParseRows
+from writers.loader.lines import FEW_LINES, ParseRows
 from writers.loader.records import BadLine, Row, table_of
 from writers.sources.row_files import batches, check_texts, empty
 from writers.sources.source import Block, SourceLine, SourcePosition, file_blocks, first_line
@@ -62,6 +62,7 @@ class ObjectReader:
 
     def rows(self, key: str, data: bytes) -> pa.Table:
         """All rows of the object; raises NoRows."""
+        self._spool.unlink(missing_ok=True)  # a file that is cut and written again is flushed by some systems
         self._spool.write_bytes(data)
         name = str(self._spool)
         try:
@@ -94,7 +95,7 @@ class ObjectReader:
         return pa.concat_tables(tables) if tables else table_of([], self._schema)
 
     def _of_block(self, block: Block, parse: ParseRows, read: ReadBlock | None) -> pa.Table:
-        table = None if read is None or not block.data else read(block.data, block.count)
+        table = None if read is None or block.count <= FEW_LINES else read(block.data, block.count)
         if table is not None:
             return table
         return table_of([row for line in _filled(block) for row in self._parsed(parse, line)], self._schema)

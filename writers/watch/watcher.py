@@ -20,7 +20,7 @@ seen at as its previous one: of two runs that read the same objects, one gets in
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -56,6 +56,8 @@ log = logging.getLogger(__name__)
 
 #: between two looks at the marks, and how long one run waits for a commit
 LOOK_SECONDS, PATIENCE = 0.2, timedelta(minutes=1)
+#: at least so often the lease is kept; and longer than one lasts without its holder
+HOLD_SECONDS, _LEASE_ENDS = 5.0, timedelta(seconds=30)
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 #: an object at which the program failed so often is rejected
 _MOST_FAILURES = 2
@@ -84,8 +86,11 @@ class Watcher:
         return self._waiting.left
 
     def run(self) -> None:
-        """Returns when a stop is requested or, with `once`, all is in. Raises NotPossible, ConfigInvalid."""
-        pause = _FIRST_PAUSE
+        """
+        Returns when a stop is requested or, with `once`, all is in. Raises NotPossible, also with `once` where another
+        instance works here, and ConfigInvalid.
+        """
+        pause, began = _FIRST_PAUSE, self._clock()
         with TemporaryDirectory(prefix="writer-watch-") as spool:
             try:
                 while True:
@@ -94,6 +99,7 @@ class Watcher:
                             return
                         pause = _FIRST_PAUSE
                         seconds = 1.0
+                        self._check_alone(began)
                     except (Backpressure, Fenced, Halt, Retry, SchemaRefused, UnknownOutcome) as exc:
                         self._report(exc)
                         seconds, pause = pause, min(2 * pause, _LONGEST_PAUSE)
@@ -108,6 +114,12 @@ class Watcher:
             finally:
                 with suppress(StorageUnavailable):  # then it ends by itself
                     self._lease.release()
+
+    def _check_alone(self, began: datetime) -> None:
+        """The lease of a dead instance would be free by now."""
+        if self._wanted.once and self._clock() - began >= _LEASE_ENDS:
+            hint = "It loads what lies there; or end it, and start this again."
+            raise NotPossible(f"another instance watches {self._prefix.store.url}", hint=hint)
 
     def _report(self, exc: BookkeeperError) -> None:
         if isinstance(exc, Fenced) and self._published is not None:
@@ -130,7 +142,7 @@ class Watcher:
             while True:
                 self._hold()
                 batch = self._waiting.batch()
-                if not batch and (self._waiting.over or self._wait(self._waiting.seconds) is True):
+                if not batch and (self._waiting.over or self._pause(self._waiting.seconds)):
                     return True
                 taken = self._taken(writer, newer, spool, batch)
                 if taken:
@@ -149,6 +161,15 @@ class Watcher:
     def _hold(self) -> None:
         if not self._lease.hold(self._clock()):
             raise Fenced("another instance watches the prefix")
+
+    def _pause(self, seconds: float) -> bool:
+        """Keeps the lease meanwhile; True when a stop was requested."""
+        while seconds > 0:
+            if self._wait(min(seconds, HOLD_SECONDS)) is True:
+                return True
+            self._hold()
+            seconds -= HOLD_SECONDS
+        return False
 
     def _settle(self, writer: Writer) -> int:
         """The number of the last plan, whose objects are gone then."""
