@@ -19,7 +19,7 @@ import h11
 from writers.http.body import NDJSON
 from writers.http.lane import later
 from writers.http.proof import FORWARDED, NONE, proof
-from writers.http.requests import Answer, Line, Post, refused
+from writers.http.requests import Answer, Line, Post, headers_of, refused
 
 CONNECT_SECONDS = 2.0
 _MOST_HEAD_BYTES, _MOST_ANSWER_BYTES, _READ_BYTES = 16_384, 2**16, 2**16
@@ -144,4 +144,4 @@ async def _answer(speaks: h11.Connection, reader: asyncio.StreamReader) -> Answe
     if head is None or not isinstance(found, dict):
         raise ValueError("the answer is no JSON object")
     after = next((value for name, value in head.headers if name == b"retry-after" and value.isdigit()), None)
-    return Answer(head.status_code, found, {} if after is None else {"Retry-After": after.decode()})
+    return Answer(head.status_code, found, headers_of(head.status_code, None if after is None else int(after)))

@@ -196,8 +196,7 @@ class Front:
         """The table that is named; raises Refused."""
         if self._tokens is not None and not self._is_allowed(self._tokens, name, request):
             hint = "Send a token of this table: `Authorization: Bearer TOKEN`."
-            answer = refused(401, "no token of this table was given", hint)
-            raise Refused(Answer(401, answer.body, {"WWW-Authenticate": "Bearer"}))
+            raise Refused(refused(401, "no token of this table was given", hint))
         if name not in self._tables:
             raise Refused(refused(404, f"there is no table {name[:100]!r} here", "Is its name right?"))
         return self._tables[name]
