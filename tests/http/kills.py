@@ -140,8 +140,9 @@ class World:
         keeper = program("bookkeeper", configured(self.table, bookkeeper={"every": "200ms"}, tables__events=section))
         self.crew = Crew({BOOKKEEPER: keeper, **{f"door {port}": self._door(port) for port in self.ports}}, folder)
         self._done = False
-        #: what is away now, and what all producers still wait for
-        self._away, self._outages = "", 2 if size.away else 0
+        #: what is away now, and the task that all producers wait for
+        self._away = ""
+        self._outages: asyncio.Task[None] | None = None
 
     def _door(self, port: int) -> list[str]:
         words = ["serve", "--folder", self.table.made.folder, "--name", "door", "--no-tokens"]
@@ -156,7 +157,8 @@ class World:
         proxy = Proxy(self.ports)
         server = await asyncio.start_server(proxy, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        beside = [asyncio.create_task(act) for act in (self._kill(), self._evil(port), self._go_away())]
+        self._outages = asyncio.create_task(self._go_away())
+        beside = [self._outages, *(asyncio.create_task(act) for act in (self._kill(), self._evil(port)))]
         beside += [asyncio.create_task(self._unnamed(number, port)) for number in range(self.size.unnamed)]
         await asyncio.gather(*(self._named(number, port) for number in range(self.size.producers)))
         self._done = True
@@ -178,8 +180,10 @@ class World:
             else:
                 self.account.refused += 1
                 return
-        while self.account.kills.total() < self.size.kills or self._outages:
+        assert self._outages is not None
+        while self.account.kills.total() < self.size.kills or not self._outages.done():
             await asyncio.sleep(0.1)
+        self._outages.result()
         client.wait = "committed"  # what was answered 202 was kept: sent again, it is committed or taken now
         await self._confirmed(client, number)
 
@@ -245,16 +249,15 @@ class World:
                 self.crew.start(role)
 
     async def _go_away(self) -> None:
-        """The storage, then the catalog; requests are sent all the time."""
-        table, catalog = self.table.root / "demo" / "events", self.table.root / "catalog.db"
-        for what, away in (("storage", _moved(table)), ("catalog", _locked(catalog))) if self._outages else ():
+        """The storage of the txlogs, then the catalog; requests are sent all the time."""
+        folder, catalog = self.table.root / "demo" / "events" / "_bookkeeper", self.table.root / "catalog.db"
+        for what, away in (("storage", _moved(folder)), ("catalog", _locked(catalog))) if self.size.away else ():
             await asyncio.sleep(self.size.pause)
             with away:
                 await asyncio.sleep(1)
                 self._away = what
                 await asyncio.sleep(self.size.away)
                 self._away = ""
-            self._outages -= 1
 
     def settle(self) -> None:
         """All is committed; the table is compared."""
