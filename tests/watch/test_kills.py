@@ -9,7 +9,7 @@ from tests.watch.kills import Account
 
 
 def test_each_version_is_in_the_table_once_whatever_is_killed() -> None:
-    words = ["--objects", "600", "--pause", "4", "--seed", "5"]
+    words = ["--objects", "600", "--pause", "8", "--seed", "5"]
     done = subprocess.run([sys.executable, "-m", "tests.watch.kills", *words], cwd=ROOT, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -345,6 +345,20 @@ def test_a_txlog_that_lost_its_place_says_nothing_about_its_objects() -> None:
     assert drops.keys() == ["a", "b"] and refused == [2, 2]
 
 
+def test_pauses_before_a_new_run_grow_only_until_something_gets_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("writers.watch.waiting.MOST_OBJECTS", 1)
+    drops, refused = Drops(), list[bool]()
+    drops.put(*"abcdef")
+
+    def refuses(keys: list[str]) -> bool:
+        refused.append(len(refused) % 3 < 2)
+        return refused[-1]
+
+    drops.run(wait=bookkeeper(drops, refuses, PositionTaken))
+    assert drops.keys() == [*"abcdef"]
+    assert [seconds for seconds in drops.desk.clock.waits if seconds >= 1] == [1.0, 2.0] * 6
+
+
 @pytest.mark.parametrize("when", ["before", "between", "behind"])
 def test_a_late_txlog_of_a_run_that_was_stopped_loses_or_is_the_only_one(when: str) -> None:
     """It comes before another run begins, while that one has read the same objects, and after it."""

@@ -79,6 +79,8 @@ class Watcher:
         #: the key of the object whose rows are being written, and how often this failed, by key
         self._doing, self._failures = "", dict[str, int]()
         self._reader: ObjectReader
+        #: before a run that begins anew, in seconds; it grows until something gets in
+        self._next_pause = _FIRST_PAUSE
 
     @property
     def left(self) -> list[str]:
@@ -90,19 +92,18 @@ class Watcher:
         Returns when a stop is requested or, with `once`, all is in. Raises NotPossible, also with `once` where another
         instance works here, and ConfigInvalid.
         """
-        pause, began = _FIRST_PAUSE, self._clock()
+        began = self._clock()
         with TemporaryDirectory(prefix="writer-watch-") as spool:
             try:
                 while True:
                     try:
                         if self._turn(Path(spool) / "object"):
                             return
-                        pause = _FIRST_PAUSE
-                        seconds = 1.0
+                        seconds = _FIRST_PAUSE
                         self._check_alone(began)
                     except (Backpressure, Fenced, Halt, Retry, SchemaRefused, UnknownOutcome) as exc:
                         self._report(exc)
-                        seconds, pause = pause, min(2 * pause, _LONGEST_PAUSE)
+                        seconds, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
                     except Exception as exc:
                         if isinstance(exc, BookkeeperError) or not self._doing:
                             raise
@@ -254,6 +255,7 @@ class Watcher:
         return rows
 
     def _set_aside(self, item: Planned, data: bytes, reason: str) -> None:
+        self._doing = ""
         to = self._prefix.set_aside(item, data, reason)
         self.figures.count(REJECTED)
         self._failures.pop(item.key, None)
@@ -268,7 +270,7 @@ class Watcher:
         writer.publish(position=plan.position.encoded())
         if self._until_committed(writer):
             return True
-        self._published = None
+        self._published, self._next_pause = None, _FIRST_PAUSE
         self._prefix.finish(plan)
         self.figures.count(LOADED, len(plan.objects))
         for item in plan.objects:
