@@ -300,6 +300,4 @@ async def _pieces(request: Request, came: Came) -> AsyncIterator[bytes]:
 
 
 def _response(answer: Answer) -> JSONResponse:
-    # Of another instance's 401 the header does not come along.
-    asks = {"WWW-Authenticate": "Bearer"} if answer.status == 401 else {}
-    return JSONResponse(answer.body, answer.status, {**asks, **answer.headers})
+    return JSONResponse(answer.body, answer.status, answer.headers)
