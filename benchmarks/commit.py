@@ -25,7 +25,7 @@ from benchmarks.support.harness import (
 from benchmarks.support.peers import HADOOP_CATALOG, JDBC_CATALOG
 from benchmarks.support.synthetic import Queue
 from bookkeeper.contract import txlog
-from bookkeeper.tick.check import check, rules_of
+from bookkeeper.tick.check_txlog import check, rules_of
 
 
 @dataclass(frozen=True, slots=True)

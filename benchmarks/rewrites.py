@@ -23,7 +23,7 @@ from benchmarks.support.synthetic import ROWS, Queue, data_file
 from bookkeeper.contract.pending_rewrites import publish
 from bookkeeper.contract.rewrite import Base, ReplacedFile, encode
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.tick import rewrites as duty
+from bookkeeper.tick import take_rewrites as duty
 
 FAN_IN, NEW_BYTES = 16, 1000
 #: that the table was made by: a queue has few files of one commit

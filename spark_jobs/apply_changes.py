@@ -31,11 +31,11 @@ from bookkeeper.console.errors import Command
 from bookkeeper.console.options import load_settings
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from spark_jobs import job, query, read_stream, session
-from spark_jobs import start as starts
+from spark_jobs import start_option as starts
 from spark_jobs import table as tables
 from spark_jobs.begin import Has, begin
 from spark_jobs.columns_now import rows_of
-from spark_jobs.start import load
+from spark_jobs.start_option import load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from bookkeeper.errors import Backpressure, Fenced
 from writers.timing import retry
 
 if TYPE_CHECKING:
-    from bookkeeper.contract.committed_txlogs import Marks
+    from bookkeeper.contract.marks import Marks
     from bookkeeper.contract.names import TxlogName
     from bookkeeper.contract.txlog_folder import Folder
     from writers.runtime import Runtime

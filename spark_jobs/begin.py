@@ -40,12 +40,12 @@ import click
 from bookkeeper.console.options import pick_table
 from bookkeeper.errors import NotPossible
 from spark_jobs import begin_hold, register, session
-from spark_jobs import start as starts
+from spark_jobs import start_option as starts
 from spark_jobs.begin_hold import Clock
 from spark_jobs.begin_plan import PLAN, Plan, dumps, has_begun, plan_in, seed_text
 from spark_jobs.columns_now import rows_of
 from spark_jobs.hadoop import HadoopCheckpointStore
-from spark_jobs.start import BEGINNING, Loaded, Start, left_out, load
+from spark_jobs.start_option import BEGINNING, Loaded, Start, left_out, load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from bookkeeper.errors import NotPossible
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from spark_jobs.start import Loaded
+    from spark_jobs.start_option import Loaded
 
 
 def rows_of(spark: SparkSession, loaded: Loaded, snapshot: int) -> DataFrame:

@@ -15,7 +15,7 @@ from bookkeeper.errors import NotPossible
 from spark_jobs import query
 from spark_jobs.begin_plan import has_begun
 from spark_jobs.hadoop import HadoopCheckpointStore
-from spark_jobs.start import left_out, load
+from spark_jobs.start_option import left_out, load
 from spark_jobs.table import Snapshot, main_history
 
 if TYPE_CHECKING:

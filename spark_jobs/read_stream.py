@@ -17,7 +17,7 @@ from bookkeeper.console.errors import Command
 from bookkeeper.console.options import load_settings
 from bookkeeper.console.signals import StopSignal
 from spark_jobs import job, query, session, sinks
-from spark_jobs import start as starts
+from spark_jobs import start_option as starts
 from spark_jobs.begin import begin
 
 if TYPE_CHECKING:

@@ -98,14 +98,14 @@ def write(
     Raises ConfigInvalid, NotPossible and StorageUnavailable, and as the sink does.
     """
     from bookkeeper.contract.txlog_folder import Folder, folder_url
-    from bookkeeper.stores.open import stores_with
+    from writers.reach import Reach
     from writers.runtime import Runtime
 
     output = output or Output()
     identifier = session.table_name(settings, table)
     columns = spark.table(identifier).schema
     url = folder_url(pick_table(settings, table), location(spark, identifier))
-    stores = stores_with(settings.storage)
+    stores = Reach(settings)
     folder = Folder(stores(url))
     if output.commit == BY_SPARK:
         check_by_spark(HadoopCheckpointStore(spark, checkpoint), folder)

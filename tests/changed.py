@@ -22,6 +22,7 @@ GUESTS = (
     "writers/kafka",
     "writers/loader",
     "writers/sources",
+    "writers/watch",
 )
 #: what shared modules lie in; and tests that look at the whole tree
 SHARED, EVERYTHING = ("tests/support", "tests/servers", "tests/golden"), "tests"

@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from bookkeeper.console.logs import OURS
 from tests import spread
-from tests.servers import shared
+from tests.servers import shared, spark
 from tests.servers.process import scratch
 from tests.support.remembered import remember
 
@@ -26,6 +26,7 @@ settings.load_profile("unhurried")
 # Hundreds of processes are started, and each would compile the project anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 remember()
+spark.use_archive(os.environ)
 
 
 @pytest.hookimpl(trylast=True)

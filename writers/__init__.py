@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from writers.bare import Bare as Bare
     from writers.bare import TooOld as TooOld
     from writers.publish.suspects import Suspects as Suspects
+    from writers.reach import stores_of_catalog as stores_of_catalog
     from writers.tasks.handover import Handover as Handover
     from writers.tasks.task import Task as Task
     from writers.tasks.task import TaskWriter as TaskWriter
@@ -46,6 +47,7 @@ __all__ = [
     "UnknownOutcome",
     "Writer",
     "WrongFolder",
+    "stores_of_catalog",
     "stores_with",
 ]
 _MODULES = {
@@ -57,6 +59,7 @@ _MODULES = {
     "TooOld": "writers.bare",
     "TxlogName": "bookkeeper.contract.names",
     "Writer": "writers.writer",
+    "stores_of_catalog": "writers.reach",
     "stores_with": "bookkeeper.stores.open",
 }
 

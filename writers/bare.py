@@ -35,7 +35,7 @@ from bookkeeper.stores.events import places
 from bookkeeper.stores.locations import join
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from writers.files.roll_files import UnpublishedFiles
+from writers.files.unpublished_files import UnpublishedFiles
 from writers.runtime import Runtime
 from writers.timing import Clock, Wait, millis, pause, utc_now
 from writers.writer import Writer

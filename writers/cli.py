@@ -272,15 +272,14 @@ def kafka(name: str, quiet: bool, **more: Any) -> None:
       writer kafka --config lake.toml --name shop --brokers kafka:9092 --topic orders=orders --topic shop.users=users
     """
     from bookkeeper.console.web import serve_metrics
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import storage_options
+    from writers.commands import reach
     from writers.kafka.command import run_kafka
     from writers.kafka.tables import targets
 
     stop = _begin(more)
     place = (more["dead_letters"], more["config"], more["table"])
     tables = targets(more["topics"], more["folder"], *place, os.environ)
-    stores = stores_with(storage_options(more["folder"], more["config"], os.environ))
+    stores = reach(more["folder"], more["config"], os.environ)
 
     def serve(text: Callable[[], str]) -> None:
         if more["listen"]:
@@ -313,13 +312,12 @@ def kafka_group(config: str | None, table: str | None, folder: str | None, name:
       writer kafka-group --folder /lake/orders/_bookkeeper --name orders --brokers kafka:9092 --group shop
     """
     from bookkeeper.contract.txlog_folder import Folder
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import folder_url, storage_options
+    from writers.commands import folder_url, reach
     from writers.kafka.command import run_group
 
     set_up(more["log_format"], more["log_level"])
     url = folder_url(folder, config, table, os.environ)
-    stores = stores_with(storage_options(folder, config, os.environ))
+    stores = reach(folder, config, os.environ)
     run_group(Folder(stores(url)), name, more, _now)
 
 
@@ -344,13 +342,12 @@ def kafka_replay(file: str, name: str, quiet: bool, **more: Any) -> None:
     Examples:
       writer kafka-replay orders.letters --table orders --name orders
     """
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import folder_url, letters_url, storage_options
+    from writers.commands import folder_url, letters_url, reach
     from writers.kafka.replay_command import run_replay
 
     stop = _begin(more)
     folder = folder_url(more["folder"], more["config"], more["table"], os.environ)
-    stores = stores_with(storage_options(more["folder"], more["config"], os.environ))
+    stores = reach(more["folder"], more["config"], os.environ)
     letters = letters_url(more["dead_letters"], more["folder"], more["config"], more["table"], os.environ)
 
     def show(writer: "Writer") -> None:
@@ -399,13 +396,68 @@ def serve(config: str | None, tables: tuple[str, ...], folders: tuple[str, ...],
       writer serve --name door --table events --tokens=tokens.txt --http 0.0.0.0:8080
       writer serve --name door --folder /lake/events/_bookkeeper --no-tokens
     """
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import served_folders, storage_options
+    from writers.commands import reach, served_folders
     from writers.http.command import run_serve
 
     stop = _begin(more)
-    stores = stores_with(storage_options(folders[0] if folders else None, config, os.environ))
+    stores = reach(folders[0] if folders else None, config, os.environ)
     run_serve(served_folders(folders, config, tables, os.environ), stores, name, more, stop, _now)
+
+
+@main.command(short_help="Load what is dropped below a prefix, each object once.")
+@_where
+@click.option("--from", "source", required=True, metavar="URL", help="The prefix: a path, or a URL of the storage.")
+@click.option("--name", required=True, help="This writer's name; the position is kept under it, so keep it.")
+@click.option(
+    "--done",
+    type=click.Choice(["delete", "move", "leave"]),
+    default="delete",
+    show_default=True,
+    help="With objects whose rows are in the table; move: to _done/; leave: not possible yet.",
+)
+@click.option("--once", is_flag=True, help="End when all that lies there is in the table.")
+@click.option("--every", type=DURATION, default="10s", show_default=True, help="Between two listings.")
+@click.option("--settle", type=DURATION, default="2s", show_default=True, help="Take no object that is younger.")
+@click.option("--backfill", is_flag=True, help="At the first start: take what lies there already, too.")
+@click.option("--max-object", type=SIZE, default="256MiB", show_default=True, help="Of one object, also unpacked.")
+@click.option(
+    "--format", "kind", type=click.Choice(["ndjson", "csv"]), help="Of lines; default: by the ending, else ndjson."
+)
+@click.option("--delimiter", callback=delimiter, help="Between two CSV fields; default: a tab in *.tsv, else a comma.")
+@click.option("--null", "nulls", metavar="TEXT", multiple=True, help="A CSV field of this text is null; repeatable.")
+@click.option("--ignore-unknown", is_flag=True, help="Pass over fields that the table does not have.")
+@click.option("--base64", "base64_bytes", is_flag=True, help="Values of binary columns are base64, not text.")
+@click.option("--go-on", metavar="POSITION", help="Go on behind it, though the prefix is not as it was then.")
+def watch(source: str, name: str, quiet: bool, **more: Any) -> None:
+    """
+    Load objects that others drop below a prefix (Parquet, Arrow, NDJSON, CSV), each version of each object once.
+
+    An object is deleted, or moved, when its rows are in the table, and only while it is the version that was read. What
+    replaced it is loaded next. Stop or kill it at any time and start it again with the same --name. Drop a file on a
+    disk by rename: under another name, or one that begins with _ or a dot, at first.
+
+    An object that is no rows of the table goes to _rejected/ with its reason. Names that begin with _ or a dot are
+    passed over, also of folders.
+
+    \b
+    Examples:
+      writer watch --folder /lake/events/_bookkeeper --name drops --from /drops/events
+      writer watch --folder /lake/events/_bookkeeper --name drops --from /drops/events --backfill --once
+      writer watch --config lake.toml --table events --name drops --from s3://drops/events --done move
+    """
+    from bookkeeper.console.web import serve_metrics
+    from writers.commands import folder_url, reach
+    from writers.watch.command import run_watch
+
+    stop = _begin(more)
+    folder = folder_url(more["folder"], more["config"], more["table"], os.environ)
+    stores = reach(more["folder"], more["config"], os.environ)
+
+    def serve(text: Callable[[], str]) -> None:
+        if more["listen"]:
+            serve_metrics(more["listen"], text, more["allowed_hosts"])
+
+    run_watch(source, folder, stores, name, more, stop, _progress("watch", quiet, _json_logs(more)), serve, _now)
 
 
 @main.command(short_help="How far a writer has read its source.")
@@ -430,12 +482,11 @@ def position(
     """
     from bookkeeper.console.output import show_record
     from bookkeeper.contract.txlog_folder import Folder
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import folder_url, position_of, storage_options
+    from writers.commands import folder_url, position_of, reach
     from writers.sources.stdin import shown
 
     url = folder_url(folder, config, table, os.environ)
-    stores = stores_with(storage_options(folder, config, os.environ))
+    stores = reach(folder, config, os.environ)
     record = shown(position_of(Folder(stores(url)), name))
     if only_bytes:
         click.echo(record.get("bytes", 0))
@@ -462,12 +513,11 @@ def _json_logs(options: dict[str, Any]) -> bool:
 
 
 def _open_writer(name: str, stop: StopSignal, options: dict[str, Any]) -> "Writer":
-    from bookkeeper.stores.open import stores_with
-    from writers.commands import folder_url, storage_options
+    from writers.commands import folder_url, reach
     from writers.writer import Writer
 
     folder = folder_url(options["folder"], options["config"], options["table"], os.environ)
-    stores = stores_with(storage_options(options["folder"], options["config"], os.environ))
+    stores = reach(options["folder"], options["config"], os.environ)
     writer = Writer.open(folder, name, clock=_now, wait=stop.wait, patience=options["patience"], stores=stores)
     _show(writer, options["metrics"], options["listen"], options["allowed_hosts"])
     return writer

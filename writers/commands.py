@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.config.dead_letters import letters_of
+from bookkeeper.config.settings import Settings
 from bookkeeper.console.options import load_settings, pick_table
 from bookkeeper.console.output import say
 from bookkeeper.console.progress import Progress
@@ -24,6 +25,7 @@ from writers.generate import Load, publish_file
 from writers.loader.formats import Format
 from writers.loader.lines import BadLines, Loader
 from writers.publish.publisher import resume
+from writers.reach import CATALOG, Reach
 from writers.sources.source import STDIN
 from writers.sources.stdin import ReplayedStdin
 from writers.timing import Clock
@@ -37,11 +39,14 @@ def folder_url(folder: str | None, config: str | None, table: str | None, enviro
     if folder is not None:
         return absolute(folder)
     try:
-        section = pick_table(load_settings(config, environ), table)
+        settings = load_settings(config, environ)
+        section = pick_table(settings, table)
     except ConfigInvalid as exc:
         hint = f"Give --folder URL as `bookkeeper init` prints it. {exc.hint}".strip()
         raise ConfigInvalid(f"no txlog folder is given, and {exc}", hint=hint) from exc
     if section.folder is None and section.location is None:
+        if section.credentials == CATALOG:
+            return configured_url(section, Reach(settings).location(section))
         raise ConfigInvalid(
             f"tables.{section.name} names neither folder nor location, and a writer cannot ask the catalog",
             hint="Give --folder URL as `bookkeeper init` prints it, or set `folder` in the configuration.",
@@ -76,17 +81,16 @@ def served_folders(
     return given | {folder_url(None, config, table, environ): table for table in tables}
 
 
-def storage_options(folder: str | None, config: str | None, environ: Mapping[str, str]) -> Mapping[str, str]:
+def reach(folder: str | None, config: str | None, environ: Mapping[str, str]) -> Reach:
     """
-    The configuration's storage options; with --folder and without --config, a missing configuration has none.
+    How the configuration reaches storage; with --folder and without --config, a missing configuration says nothing.
     """
     try:
-        storage: Mapping[str, str] = load_settings(config, environ).storage
+        return Reach(load_settings(config, environ))
     except ConfigInvalid:
         if folder is None or config is not None:
             raise
-        return {}
-    return storage
+        return Reach(Settings())
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.store import Store
 from writers.runtime import Runtime
-from writers.timing import Clock, Wait
+from writers.timing import Clock, Wait, retry
 from writers.writer import Writer
 
 
@@ -29,7 +29,7 @@ class Opener:
 
     def folder(self) -> Folder:
         """The folder; raises what its store raises."""
-        return Folder(self.stores(self.url))
+        return Folder(retry(lambda: self.stores(self.url), self.wait))
 
     def writer(self, name: str, folder: Folder | None = None) -> Writer:
         """A new run of the writer; raises like Writer.open."""

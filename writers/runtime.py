@@ -10,7 +10,7 @@ from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.locations import absolute
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from writers.timing import PATIENCE, AtOnce, Clock, Wait, at_once, pause, utc_now
+from writers.timing import PATIENCE, AtOnce, Clock, Wait, at_once, pause, retry, utc_now
 
 
 @dataclass(frozen=True)
@@ -31,4 +31,7 @@ class Runtime:
 
     def folder(self, where: str | Folder) -> Folder:
         """The txlog folder at a URL or path."""
-        return where if isinstance(where, Folder) else Folder(self.stores(absolute(where)))
+        if isinstance(where, Folder):
+            return where
+        # A catalog may be asked for keys.
+        return Folder(retry(lambda: self.stores(absolute(where)), self.wait))

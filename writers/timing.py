@@ -47,18 +47,19 @@ def millis(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-def retry(act: Callable[[], T], wait: Wait) -> T:
+def retry(act: Callable[[], T], wait: Wait, attempts: int = ATTEMPTS) -> T:
     """
-    The result of `act`, a call that may be sent more than once, after at most ATTEMPTS tries with growing pauses.
+    The result of `act`, a call that may be sent more than once, after at most so many tries with growing pauses, none
+    shorter than the `pause` of the error.
 
     When `wait` returns True, only one more try follows. Raises the last StorageUnavailable.
     """
     seconds = FIRST_PAUSE_SECONDS
-    for _ in range(ATTEMPTS - 1):
+    for _ in range(attempts - 1):
         try:
             return act()
-        except StorageUnavailable:
-            if wait(seconds) is True:
+        except StorageUnavailable as exc:
+            if wait(max(seconds, exc.pause.total_seconds() if exc.pause else 0.0)) is True:
                 break
             seconds = min(seconds * 2, LONGEST_PAUSE_SECONDS)
     return act()

@@ -16,7 +16,7 @@ from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config import load as config
 from bookkeeper.config.settings import Settings
-from bookkeeper.contract import committed_txlogs as marks
+from bookkeeper.contract import marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store

@@ -3,7 +3,8 @@ What a REST catalog's refusals mean, in a sentence, and what to do about each.
 """
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from pyiceberg import exceptions as iceberg
@@ -37,6 +38,7 @@ _MEANING: tuple[tuple[type[Exception], str, str], ...] = (
 #: characters of an answer that are shown
 _MOST = 300
 _LONGEST = timedelta(hours=1)
+_LONGEST_DATE = 64
 
 
 def meaning(exc: Exception) -> tuple[str, str]:
@@ -65,13 +67,33 @@ def shown(exc: Exception) -> str:
 
 def retry_after(exc: BaseException) -> timedelta | None:
     """
-    How long the answer behind this exception asks to wait; None where it says nothing, or no number of seconds.
+    How long the answer behind this exception asks to wait, in seconds or until a date; None where it says nothing that
+    can be read. It is an hour at most.
     """
     for response in _responses(exc):
         text = str(response.headers.get("Retry-After", "")).strip()
         if text.isascii() and text.isdecimal() and len(text) < 10:
             return min(timedelta(seconds=int(text)), _LONGEST)
+        if (until := _date(text)) is not None:
+            # By the server's own clock, which may differ from this machine's.
+            now = _date(str(response.headers.get("Date", ""))) or _utc_now()
+            return min(max(until - now, timedelta()), _LONGEST)
     return None
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - the server says a time of day
+
+
+def _date(text: str) -> datetime | None:
+    """A date of HTTP; None where the text is none."""
+    if not text.isascii() or len(text) > _LONGEST_DATE:
+        return None
+    try:
+        found = parsedate_to_datetime(text)
+    except (ValueError, OverflowError, IndexError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _status(exc: BaseException) -> int | None:

@@ -6,18 +6,25 @@ holds is kept, each load replaces it, and stores and FileIO of the table take th
 moment. The catalog's answer is trusted: it may also name the endpoint and the region. The table's properties are not.
 """
 
+import json
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from hashlib import sha256
+from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.typedef import Properties
 
 from bookkeeper.catalogs.answered import place_of, told_for
+from bookkeeper.catalogs.answers import retry_after
 from bookkeeper.catalogs.store_io import StoreFile
-from bookkeeper.errors import PathRefused, TableUnusable
+from bookkeeper.errors import CatalogUnavailable, PathRefused, TableUnusable
 from bookkeeper.stores.handed_out import TableKeys
 from bookkeeper.stores.locations import at_account
 from bookkeeper.stores.open import handed_out_store, keys_of, prefix_of, stores_with, without_secrets
@@ -28,6 +35,15 @@ _NAME = "_bookkeeper_handed_out"
 _SIGNING = ("s3.remote-signing-enabled", "s3.signer")
 _OWN_KEYS = ("s3.access-key-id", "client.access-key-id", "s3.profile-name", "client.profile-name")
 _CREDENTIALS = "/tables/{table}/credentials"
+#: options that only say how answers are read
+_NO_IDENTITY = ("py-io-impl", "snapshot-loading-mode")
+_SIGV4 = "rest.sigv4-enabled"
+#: of `auth`: what the options alone say the principal of; of others the environment does, or a class of a stranger
+_KINDS = (None, "noop", "basic", "legacyoauth2", "oauth2")
+_OUR_AUTH = "bookkeeper.catalogs.rest."
+_LOCK = Lock()
+#: by process, configuration and table: what was handed out, as long as a catalog or a store has it
+_SHARED: WeakValueDictionary[tuple[int, str, tuple[str, ...]], TableKeys] = WeakValueDictionary()
 _PLACES = ("write.data.path", "write.metadata.path")
 
 
@@ -42,17 +58,31 @@ def stores_of(catalog: Any, identifier: str) -> Callable[[str], Store]:
     return handed_out.stores(catalog.identifier_to_tuple(identifier))
 
 
+def covers(catalog: Any, identifier: str, url: str) -> int:
+    """
+    The length of the longest prefix of which the catalog handed out keys, and below which the folder at `url` lies;
+    0 where there is none.
+    """
+    handed_out: HandedOut | None = getattr(catalog, _NAME, None)
+    try:
+        place = f"{at_account(url)}/"
+    except PathRefused:
+        return 0
+    keys = handed_out and handed_out.keys(catalog.identifier_to_tuple(identifier)).at(place)
+    return len(keys.prefix) if keys else 0
+
+
 class HandedOut:
     """The keys of every table that a REST catalog was asked for."""
 
     def __init__(self, catalog: Any) -> None:
-        self._catalog = catalog
+        self._catalog, self._identity = catalog, _identity(catalog)
         self._tables: dict[tuple[str, ...], TableKeys] = {}
         setattr(catalog, _NAME, self)
 
     def stores(self, table: tuple[str, ...]) -> Callable[[str], Store]:
         """Opens stores for the table."""
-        return lambda url: handed_out_store(url, self._of(table), self._catalog.properties)
+        return lambda url: handed_out_store(url, self.keys(table), self._catalog.properties)
 
     def take(self, table: tuple[str, ...], response: Any) -> "TableIO | None":
         """
@@ -64,14 +94,22 @@ class HandedOut:
         handed_out = self._by_prefix(places, response.config, response.storage_credentials)
         if not handed_out:
             self._check_signing(table, response)
-        keys = self._of(table) if handed_out else self._tables.get(table)
+        keys = self.keys(table) if handed_out else self._tables.get(table)
         if keys is not None:
             keys.take(handed_out)
         return TableIO(self._catalog.properties, keys, self.stores(table)) if keys else None
 
-    def _of(self, table: tuple[str, ...]) -> TableKeys:
+    def keys(self, table: tuple[str, ...]) -> TableKeys:
+        """
+        What was handed out for the table so far, to this catalog or to another one of this process that the same
+        configuration opened: one of them asks for new keys, for all.
+        """
         if table not in self._tables:
-            made = TableKeys(".".join(table), partial(self._renew, table))
+            with _LOCK:
+                made = _SHARED.get((os.getpid(), self._identity, table))
+                if made is None:
+                    made = TableKeys(".".join(table), partial(self._renew, table))
+                    _SHARED[os.getpid(), self._identity, table] = made
             self._tables.setdefault(table, made)
         return self._tables[table]
 
@@ -81,9 +119,14 @@ class HandedOut:
             if self._lists_credentials() and self._take_alone(table):
                 return
         except Exception as exc:  # noqa: BLE001 - of an HTTP client; the load of the table says what is wrong
+            _leave_alone(exc)
             facts = {"action": "credentials", "table": ".".join(table), "error": type(exc).__name__}
             log.info("the catalog handed out no keys without the table", extra=facts)
-        self._catalog.load_table(table)
+        try:
+            self._catalog.load_table(table)
+        except Exception as exc:
+            _leave_alone(exc)
+            raise
 
     def _lists_credentials(self) -> bool:
         listed = getattr(self._catalog, "_supported_endpoints", ())
@@ -91,7 +134,7 @@ class HandedOut:
 
     def _take_alone(self, table: tuple[str, ...]) -> bool:
         """Takes new keys for the same prefixes; False where the answer has not those."""
-        keys, found = self._of(table), dict[str, dict[str, str]]()
+        keys, found = self.keys(table), dict[str, dict[str, str]]()
         settings = keys.settings
         for item in self._catalog._load_credentials(table).storage_credentials:
             place = place_of(item.prefix)
@@ -135,6 +178,30 @@ class HandedOut:
                 hint="Let the catalog hand out keys (vended credentials), or give this program keys of its own in "
                 "[catalog]: docs/stores.md.",
             )
+
+
+def _identity(catalog: Any) -> str:
+    """
+    Equal for two catalogs of this process only where whatever says address, warehouse and principal is equal.
+
+    A digest, so that no dump of it shows a secret.
+    """
+    said = {key: value for key, value in catalog.properties.items() if key not in _NO_IDENTITY}
+    auth = said.get("auth") or {}
+    is_ours = isinstance(auth, Mapping) and str(auth.get("impl", "")).startswith(_OUR_AUTH)
+    kind = auth.get("type") if isinstance(auth, Mapping) else auth
+    if str(said.get(_SIGV4, "")).lower() == "true" or not (is_ours or kind in _KINDS):
+        return uuid4().hex  # the environment says which principal it is, as it was when the catalog was opened
+    text = json.dumps([type(catalog).__qualname__, getattr(catalog, "name", ""), said], sort_keys=True, default=repr)
+    return sha256(text.encode()).hexdigest()
+
+
+def _leave_alone(exc: Exception) -> None:
+    """Raises CatalogUnavailable with the pause that the catalog asks for, where it does."""
+    if (pause := retry_after(exc)) is not None:
+        error = CatalogUnavailable("the catalog asks to be left alone")
+        error.pause = pause
+        raise error from exc
 
 
 class TableIO(FileIO):

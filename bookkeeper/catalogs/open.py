@@ -129,7 +129,7 @@ def _with_ours(properties: dict[str, Any]) -> dict[str, Any]:
     """The properties with our own class for the same catalog, which pyiceberg imports by name."""
     if properties.get("type") == "sql":
         ours = {"py-catalog-impl": FLAT_SQL}
-    elif _is_rest(properties):
+    elif is_rest(properties):
         from bookkeeper.catalogs.rest import rest_properties
 
         properties, ours = rest_properties(properties), {"py-catalog-impl": CHECKED_REST}
@@ -138,7 +138,10 @@ def _with_ours(properties: dict[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in properties.items() if key != "type"}, **ours}
 
 
-def _is_rest(properties: Mapping[str, str]) -> bool:
+def is_rest(properties: Mapping[str, str]) -> bool:
+    """
+    Whether these properties of pyiceberg's name a REST catalog.
+    """
     kind = properties.get("type", "").lower()
     return kind == "rest" or (
         not kind and "py-catalog-impl" not in properties and properties.get("uri", "").startswith(("http:", "https:"))

@@ -100,3 +100,15 @@ def txlog_name(text: str) -> Any:
         return TxlogName.parse(text.rsplit("/", 1)[-1])
     except NameMismatch as exc:
         raise NotPossible(str(exc), hint="`bookkeeper pending` and `bookkeeper rejected` list the names.") from exc
+
+
+def moment(ms: int) -> Any:
+    """
+    Milliseconds since 1970 as a time (UTC); as a text where no calendar has it, as of a txlog that is corrupt.
+    """
+    from datetime import UTC, datetime
+
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms after 1970"

@@ -18,7 +18,7 @@ import click
 
 from bookkeeper.cli.columns import load_words, plan_columns, short_name
 from bookkeeper.cli.context import utc_now
-from bookkeeper.cli.serve import code_of
+from bookkeeper.cli.run import code_of
 from bookkeeper.cli.setup import check_not_lost, make
 from bookkeeper.console import logs
 from bookkeeper.console.errors import Command

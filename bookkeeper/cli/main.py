@@ -4,7 +4,22 @@ The group of all commands.
 
 import click
 
-from bookkeeper.cli import completion, consumers, load, rejected_rows, repair, serve, setup, status, tail, top
+from bookkeeper.cli import (
+    completion,
+    consumers,
+    load,
+    maintain_now,
+    pending,
+    rejected_rows,
+    repair,
+    run,
+    setup,
+    show,
+    status,
+    tail,
+    top,
+    waiting_txlogs,
+)
 from bookkeeper.console.errors import Commands
 
 
@@ -23,6 +38,21 @@ def main() -> None:
     """
 
 
-for part in (load, setup, serve, status, rejected_rows, top, tail, repair, consumers, completion):
+for part in (
+    load,
+    setup,
+    run,
+    pending,
+    show,
+    status,
+    rejected_rows,
+    top,
+    tail,
+    waiting_txlogs,
+    maintain_now,
+    repair,
+    consumers,
+    completion,
+):
     for command in part.COMMANDS:
         main.add_command(command)

@@ -13,8 +13,8 @@ from pyiceberg.table.update import _update_table_metadata_log
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.units import format_duration, millis
-from bookkeeper.contract import committed_txlogs as marks_format
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import MarksLost, NotPossible
 from bookkeeper.history.main_history import older

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.contract.committed_txlogs import MOST_HOLES, NO_MARK, Mark
+from bookkeeper.contract.marks import MOST_HOLES, NO_MARK, Mark
 from bookkeeper.contract.names import TxlogName, started_ms
 from bookkeeper.contract.txlog_folder import REJECTED, Folder
 from bookkeeper.errors import NotPossible
@@ -18,7 +18,7 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
-from bookkeeper.tick.check import check_started
+from bookkeeper.tick.check_txlog import check_started
 
 #: each is looked for by name
 MOST_SEQUENCES = 100_000

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms, format_duration
 from bookkeeper.contract import txlog
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import PENDING, REJECTED, Folder
 from bookkeeper.errors import BookkeeperError, Missing, NotPossible, Retry

@@ -12,7 +12,7 @@ from bookkeeper.errors import Hold
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.card import is_strict
-from bookkeeper.tick.check import rules_of
+from bookkeeper.tick.check_txlog import rules_of
 from bookkeeper.tick.intake import Intake
 from bookkeeper.tick.plan_batch import CheckedTxlogs, gaps, plan, resumed
 from bookkeeper.tick.select import Limits, cut, in_order, writers_left

@@ -32,12 +32,12 @@ from bookkeeper.config.maintained import is_by_catalog, refuse_keys
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import format_duration, from_epoch_ms
 from bookkeeper.contract import card as cards
-from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract.card import Card
-from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.file_names import LOOSE, STRICT
 from bookkeeper.contract.keyed import PROPERTY as KEYED
 from bookkeeper.contract.known_table import check_unknown
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.txlog_folder import Folder, folder_url
 from bookkeeper.errors import (
     AlreadyExists,

@@ -21,9 +21,9 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.settings import Table as Settings
-from bookkeeper.contract import committed_txlogs as marks_format
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract.known_table import KnownTable
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import MarksLost, Missing, NotPossible, TableMissing, WrongFolder
 from bookkeeper.history import main_history as history

@@ -12,7 +12,7 @@ starts is fenced. The command may be given again: where all is as it should be, 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bookkeeper.contract.committed_txlogs import Marks, WriterMarks
+from bookkeeper.contract.marks import Marks, WriterMarks
 from bookkeeper.contract.names import check_writer, new_incarnation
 from bookkeeper.contract.offsets import Offsets, is_slot, slot_name, slot_of
 from bookkeeper.contract.txlog_folder import PENDING, REJECTED, Folder

@@ -29,7 +29,7 @@ from bookkeeper.ledger.removed_files import removed_files
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.locations import normal
 from bookkeeper.tick.card import is_strict
-from bookkeeper.tick.check import check, rules_of
+from bookkeeper.tick.check_txlog import check, rules_of
 from bookkeeper.tick.writer_order import check_not_overtaken
 
 _DO_NOT = "Run `bookkeeper verify`; do not replay it."

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pyiceberg.table import Table
 
 from bookkeeper.catalogs import open as catalogs
-from bookkeeper.contract import committed_txlogs as marks_format
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.pending_rewrites import withdraw
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import MarksLost, NotPossible, RewriteUnfit

@@ -22,7 +22,7 @@ from bookkeeper.commands.rewrites import IN_TABLE, read_pending, verdict
 from bookkeeper.commands.waiting import waiting
 from bookkeeper.config.settings import Table
 from bookkeeper.contract import txlog as txlog_format
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName, started_ms
 from bookkeeper.contract.rewrite import Rewrite, file_key
 from bookkeeper.contract.txlog_folder import REJECTED, Folder, Found
@@ -36,7 +36,7 @@ from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.removed_files import removed_files
 from bookkeeper.ledger.view import View, txlogs_of
 from bookkeeper.stores.store import Head, Store, key_in
-from bookkeeper.tick.check import impossible_counts, is_format
+from bookkeeper.tick.check_txlog import impossible_counts, is_format
 from bookkeeper.tick.plan_batch import gaps
 
 ERROR, WARNING, INFO = "error", "warning", "info"

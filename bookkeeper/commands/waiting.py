@@ -8,7 +8,7 @@ from datetime import datetime
 from bookkeeper.config.maintained import is_by_catalog
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import format_duration
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.txlog_folder import Folder
 
 

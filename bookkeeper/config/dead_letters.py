@@ -41,6 +41,7 @@ def letters_of(table: Table) -> Table:
         identifier=f"{table.identifier}{SUFFIX}",
         folder=beside(table.folder),
         location=beside(table.location),
+        credentials=table.credentials,
         partition_by=(),
         schema=SCHEMA,
         key=KEY,

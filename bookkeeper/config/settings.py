@@ -226,6 +226,12 @@ class Table:
     name: str = ""
     identifier: str = option("", "namespace.table in the catalog; default: the section's name in namespace `default`")
     folder: str | None = option(None, "txlog folder, any fsspec URL; default: <table location>/_bookkeeper")
+    credentials: str = option(
+        "configuration",
+        "keys of the storage for writers: those of the configuration, or those that the catalog hands out with the "
+        "table (`catalog`), which writers then load",
+        choices=("configuration", "catalog"),
+    )
     location: str | None = option(None, "location for `init`; default: the catalog decides")
     window: timedelta = option(_seconds(0), "commit when the oldest pending txlog is this old", least=_seconds(0))
     max_files: int = option(10_000, "data files per commit", least=1)

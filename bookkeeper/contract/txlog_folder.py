@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from bookkeeper.config.maintained import is_by_catalog
 from bookkeeper.config.settings import MOST_TXLOG_BYTES, Table
 from bookkeeper.contract import card as cards
-from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract.card import Card
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import (
     AlreadyExists,

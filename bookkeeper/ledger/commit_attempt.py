@@ -21,13 +21,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.catalogs import open as catalogs
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.errors import CommitConflict
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import Records
 from bookkeeper.format.skim import EntrySummary
 from bookkeeper.ledger import summary
-from bookkeeper.ledger.commit_request import guards, new_snapshot_id, updates
+from bookkeeper.ledger.commit_request import commit_guards, new_snapshot_id, updates
 from bookkeeper.ledger.view import View
 from bookkeeper.manifests.blocks import ManifestBody, ManifestDelete, assemble, copy_entries
 from bookkeeper.manifests.header import Header, ManifestWriter, PartitionKey
@@ -197,7 +197,7 @@ class CommitAttempt:
             parent = made[-1] if made else self.view.head
             made.append(new.after(parent, self.stamp.timestamp_ms + number))
         moved = replace(marks, snapshot=planned[-1].id)
-        prepared = catalogs.prepare(self.view.table, guards(self.view), updates(self.view, made, moved))
+        prepared = catalogs.prepare(self.view.table, commit_guards(self.view), updates(self.view, made, moved))
         needed = [*beside, *(write for new in self.snapshots for write in new.unsent.writes), *prepared.writes]
         failed = self._write(needed, [write for new in self.spare for write in new.unsent.writes])
         if failed:

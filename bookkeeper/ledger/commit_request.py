@@ -19,8 +19,8 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from bookkeeper.contract import committed_txlogs as marks_format
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract.marks import Marks
 from bookkeeper.history.main_history import MAIN
 from bookkeeper.ledger.view import View
 
@@ -36,7 +36,7 @@ def new_snapshot_id(taken: Sequence[int] = ()) -> int:
     return number
 
 
-def guards(view: View) -> tuple[AssertTableUUID, AssertRefSnapshotId]:
+def commit_guards(view: View) -> tuple[AssertTableUUID, AssertRefSnapshotId]:
     """
     The requirements of a commit: the table has the uuid that was loaded, and `main` is still at the snapshot that
     was loaded with the marks (null for an empty table).

@@ -16,7 +16,7 @@ from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.catalogs.handed_out import stores_of
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.rewrite import Rewrite
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.format.entries import DataFile, Entry

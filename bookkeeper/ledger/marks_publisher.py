@@ -9,8 +9,8 @@ tick that finds nothing pending, and by the condition of each put.
 import logging
 from collections.abc import Sequence
 
-from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.delete_scope import DeleteFile
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.txlog_folder import Folder, MarksCopy
 from bookkeeper.ledger.fold_commit import commit_fold, drop_delete_file
 from bookkeeper.ledger.fold_plan import FoldPlan

@@ -15,9 +15,9 @@ from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField
 
-from bookkeeper.contract import committed_txlogs as marks_format
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract.keyed import keyed_of
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder

@@ -10,7 +10,7 @@ from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.errors import ConfigInvalid
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import LARGEST

@@ -249,6 +249,11 @@ class AzureRemote:
         with suppress(Missing), self._translated(path):
             await self._blob(path).delete_blob(**_ONCE)
 
+    async def delete_if(self, path: str, tag: str) -> None:
+        condition = {"etag": tag, "match_condition": MatchConditions.IfNotModified}
+        with self._translated(path):
+            await self._blob(path).delete_blob(**condition, **_ONCE)
+
     async def take_lease(self, path: str, lease: str, seconds: int, holder: bytes) -> bool:
         """Leases the blob, created if missing, and writes the holder into it; False while another has it."""
         blob = self._blob(path)

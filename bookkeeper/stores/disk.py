@@ -166,6 +166,44 @@ def rename(source: tuple[int, str], target: tuple[int, str]) -> None:
         os.fsync(folder)
 
 
+def delete_exactly(folder: int, name: str, aside: str, known: os.stat_result) -> bool:
+    """
+    Deletes a file, durable, if it is still the `known` one; False where it is another one, which then stays.
+
+    There is no such call of the system: it gets the name `aside`, which no other program uses, and is looked at there.
+    A crash leaves it there, which `put_back` undoes.
+    """
+    os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    there = os.stat(aside, dir_fd=folder, follow_symlinks=False)
+    same = (there.st_ino, there.st_size, there.st_mtime_ns) == (known.st_ino, known.st_size, known.st_mtime_ns)
+    if same:
+        os.unlink(aside, dir_fd=folder)
+        os.fsync(folder)
+    else:
+        put_back(folder, aside, name)
+    return same
+
+
+def put_back(folder: int, aside: str, name: str) -> None:
+    """
+    Gives the file `aside`, if there is one, its own name again, durable; where that is taken, it was replaced and goes.
+    """
+    if not is_taken(folder, aside):
+        return
+    try:
+        os.link(aside, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        pass
+    except PermissionError:  # the kernel may forbid hard links to files of another user
+        if not is_taken(folder, name):
+            os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+            return
+    os.fsync(folder)
+    os.unlink(aside, dir_fd=folder)
+    os.fsync(folder)
+
+
 def is_taken(folder: int, name: str) -> bool:
     """
     Whether there is anything of this name.

@@ -159,6 +159,9 @@ class GcsRemote:
         with suppress(Missing):
             await self._object("DELETE", path)
 
+    async def delete_if(self, path: str, tag: str) -> None:
+        await self._object("DELETE", path, ifGenerationMatch=tag)
+
     async def _about(self, path: str) -> Any:
         _, data = await self._object("GET", path, fields="size,updated,generation")
         return self._json(path, data)

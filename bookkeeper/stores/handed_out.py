@@ -16,7 +16,7 @@ from math import inf
 from threading import Lock
 from typing import Any
 
-from bookkeeper.errors import StorageUnavailable
+from bookkeeper.errors import Retry, StorageUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,8 @@ ENDS_AT = {
     "gs": "gcs.oauth2.token-expires-at",
 }
 _KEYS = {"s3.session-token", *chain.from_iterable(KEYS.values()), *ENDS_AT.values()}
-#: seconds: no two questions to the catalog are nearer, none that fails, and none because of a refusal
+#: seconds: no two questions to the catalog are nearer; none because of a refusal, and longer than that is waited for no
+#: catalog that says when to come back
 PAUSE, PAUSE_AFTER_REFUSAL = 1.0, 30.0
 #: of half a life, after which the keys are due: processes that were started together do not ask together
 _JITTER = (0.8, 1.0)
@@ -58,7 +59,8 @@ class Keys:
 
 class TableKeys:
     """
-    What a catalog handed out for one table. `ask` asks for it anew and calls `take`; it may raise anything.
+    What a catalog handed out for one table. `ask` asks for it anew and calls `take`; it may raise anything, and Retry
+    with a `pause` where the catalog says how long it is to be left alone.
     """
 
     def __init__(
@@ -136,12 +138,15 @@ class TableKeys:
             return self.at(url) not in (used, None)
 
     def _renew(self) -> None:
+        pause = PAUSE
         try:
             self._ask()
         except Exception as exc:  # noqa: BLE001 - of an HTTP client, and its text may hold what was sent
             facts = {"action": "credentials", "table": self.name, "error": type(exc).__name__}
             log.warning("the catalog handed out no new keys", extra=facts)
-        self._not_before = self._clock() + PAUSE
+            asked = exc.pause.total_seconds() if isinstance(exc, Retry) and exc.pause is not None else PAUSE
+            pause = min(max(asked, PAUSE), PAUSE_AFTER_REFUSAL)
+        self._not_before = self._clock() + pause
 
     def client(self, prefix: str, settings: Mapping[str, str], make: Callable[[], Any]) -> Any:
         """The client of a prefix, made once in a process and for the same settings, whatever the keys are."""

@@ -88,6 +88,9 @@ class HandedOutRemote:
         for part in parts.values():
             await self._ask("delete", part[0], part)
 
+    async def delete_if(self, path: str, tag: str) -> None:
+        await self._ask("delete_if", path, path, tag)
+
     async def _ask(self, what: str, path: str, *given: Any) -> Any:
         """One request, with the keys of `path`."""
         url = self._root + path

@@ -237,6 +237,22 @@ class LocalStore:
             self._check_root()
         return count
 
+    def delete_if(self, key: str, tag: str) -> None:
+        folder, _, name = checked_key(key).rpartition("/")
+        try:
+            # No other bookkeeper's process deletes meanwhile; a program that replaces the file may.
+            with self._reading(key), self._locked(), self._folders(LISTED) as folders:
+                aside = f".{name}.deleting"
+                disk.put_back(folders[folder], aside, name)
+                data, found = self._read(folders, key, _size_in(tag))
+                if _tag(data) == tag and disk.delete_exactly(folders[folder], name, aside, found):
+                    return
+        except Missing:
+            return
+        except Unfit as exc:
+            raise Changed(f"{self.root}/{key} was replaced by another process") from exc
+        raise Changed(f"{self.root}/{key} was replaced by another process")
+
     def _delete(self, folders: Folders, key: str) -> bool:
         folder, _, name = checked_key(key).rpartition("/")
         try:

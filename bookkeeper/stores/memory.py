@@ -131,6 +131,12 @@ class MemoryStore:
             count += 1
         return count
 
+    def delete_if(self, key: str, tag: str) -> None:
+        with _MEMORY:
+            if self._tag(key) not in ("", tag):
+                raise Changed(f"{self.url}/{key} was replaced by another process")
+            self.delete_many([key])
+
     def _put(self, key: str, data: bytes) -> None:
         what = f"{self.url}/{key}"
         try:

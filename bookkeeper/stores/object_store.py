@@ -153,6 +153,9 @@ class Remote(Protocol):
     async def delete(self, paths: Sequence[str]) -> None:
         """Deletes at most `deletes_at_once` objects; ignores missing ones."""
 
+    async def delete_if(self, path: str, tag: str) -> None:
+        """Deletes the object if it has this tag; raises Changed otherwise, and Missing."""
+
 
 class ObjectStore:
     """Implements Store below `url`, which is `root` in the remote's bucket or container."""
@@ -271,6 +274,14 @@ class ObjectStore:
             parts.append(part)
         self._wait(self._all([self._retry(self.remote.delete, part) for part in parts], BLOCKS_AT_ONCE))
         return len(given)
+
+    def delete_if(self, key: str, tag: str) -> None:
+        with suppress(Missing):
+            try:
+                self._wait(self._retry(self.remote.delete_if, self._readable_path(key), tag))
+            except Changed:
+                self.size(key)  # some storages say so of a missing object too
+                raise
 
     def ask(self, act: Callable[..., Coroutine[Any, Any, T]], key: str, *given: Any) -> T:
         """A request that only this kind of remote has (a lease), with the same retries and deadline."""

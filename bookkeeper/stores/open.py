@@ -144,6 +144,21 @@ def keys_of(prefix: str, bucket: str, options: Mapping[str, Any]) -> dict[str, s
     return {**shared, **own}
 
 
+def names_keys(url: str, options: Mapping[str, Any]) -> bool:
+    """
+    Whether these options say how the bucket or container of `url` is reached: by a credential, or by any option of its
+    own (`s3.bucket.NAME.region`), with which the environment has the keys. A local disk needs none.
+    """
+    if url.startswith("memory:") or local_path(url) is not None:
+        return True
+    parts, scheme = _parts(url)
+    if scheme not in _KINDS:
+        return True  # refused where it is opened
+    prefix, bucket = _KINDS[scheme][1], parts.username or parts.netloc
+    own = any(key.startswith(f"{prefix}bucket.{bucket}.") for key in options)
+    return own or any(_is_secret(key.removeprefix(prefix)) for key in keys_of(prefix, bucket, options))
+
+
 def _is_secret(name: str) -> bool:
     plain = name.removeprefix(_CLIENT)
     return plain in _SECRETS or plain.startswith(_SAS)

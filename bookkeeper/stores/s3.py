@@ -251,6 +251,9 @@ class S3Remote:
                 kind = Transient if busy else Refused if error.get("Code") in _REFUSED else StorageUnavailable
                 raise kind(f"{self._where(error.get('Key'))}: {error.get('Code')}")
 
+    async def delete_if(self, path: str, tag: str) -> None:
+        await self._ask("delete_object", path, IfMatch=tag)
+
     async def _ask(self, what: str, path: str | None, **given: Any) -> Any:
         if path is not None:
             given["Key"] = path

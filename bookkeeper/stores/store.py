@@ -13,11 +13,22 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from bookkeeper.errors import AlreadyExists, Missing, PathRefused, StorageUnavailable, TooLarge, Unfit
+from bookkeeper.errors import (
+    AlreadyExists,
+    Changed,
+    Missing,
+    NotPossible,
+    PathRefused,
+    StorageUnavailable,
+    TooLarge,
+    Unfit,
+)
 from bookkeeper.stores.locations import inside, normal
 
 _KEY = re.compile(r"(?!\.\.?(?:/|\Z))[^/\0]+(?:/(?!\.\.?(?:/|\Z))[^/\0]+)*")
 K = TypeVar("K")
+#: the name beside its own that a file on a local disk has while it is deleted by its tag
+ASIDE = re.compile(r"(?:(?P<folder>.*)/)?\.(?P<name>[^/]+)\.deleting")
 Buffer = Any  # bytes, bytearray, memoryview, pyarrow.Buffer
 #: the most bytes to read of an object: one bound for all, or one by key; None for objects whose writer is trusted
 Most = int | Mapping[str, int] | None
@@ -162,6 +173,14 @@ class Store(Protocol):
         a symbolic link.
         """
 
+    def delete_if(self, key: str, tag: str) -> None:
+        """
+        Deletes the object only if it has this tag; otherwise raises Changed. A missing one is ignored.
+
+        A storage that ignores conditions deletes any version: `check_deletes_by_tag` finds it. On a local disk a crash
+        may leave the object under a hidden name beside its own (`ASIDE`); the next call for its key undoes that.
+        """
+
 
 class Rooted(Protocol):
     """The part of a Store that locations are compared with."""
@@ -250,6 +269,25 @@ def create_once(store: Store, key: str, data: bytes, consumed: bool = False) -> 
             there = None
         if there != data:
             raise
+
+
+def check_deletes_by_tag(store: Store, key: str) -> None:
+    """
+    Raises NotPossible where the storage deletes an object that has another tag than the one it was given.
+
+    `key` is an object that no other process uses; a crash leaves it.
+    """
+    old = store.replace(key, b"1")
+    new = store.replace(key, b"2")
+    try:
+        store.delete_if(key, old)
+    except Changed:
+        store.delete_if(key, new)
+        return
+    raise NotPossible(
+        f"{store.url} ignores the condition of a delete: a new version of an object would be deleted as the old one",
+        hint="Use a storage that knows conditional deletes (S3, Azure, Google and a local disk do), or upgrade it.",
+    )
 
 
 _FULL = (

@@ -45,7 +45,7 @@ from bookkeeper.manifests.walk import Heads
 from bookkeeper.stores.locations import normal_file
 from bookkeeper.stores.store import Store, key_in
 from bookkeeper.stores.together import together
-from bookkeeper.tick.check import Rules, check_added, rules_of
+from bookkeeper.tick.check_txlog import Rules, check_added, rules_of
 from bookkeeper.tick.intake import file_error
 
 #: of one commit: their ids are in its summary

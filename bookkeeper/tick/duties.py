@@ -19,8 +19,8 @@ from bookkeeper.tick.prune import MarksSize
 from bookkeeper.tick.renew import renew
 from bookkeeper.tick.result import ColumnsDone, DutiesDone, RewritesDone
 from bookkeeper.tick.retain import Retain
-from bookkeeper.tick.rewrites import Rewrites
 from bookkeeper.tick.sweep_rejected import Sweep
+from bookkeeper.tick.take_rewrites import Rewrites
 
 log = logging.getLogger("bookkeeper")
 

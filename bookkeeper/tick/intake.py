@@ -34,8 +34,8 @@ from bookkeeper.format.skim import EntrySummary
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.store import Head, Store
 from bookkeeper.stores.together import together
-from bookkeeper.tick.check import Rules, check, is_format
 from bookkeeper.tick.check_delete_files import Footer, footer_error, read_footers
+from bookkeeper.tick.check_txlog import Rules, check, is_format
 
 
 @dataclass

@@ -16,7 +16,7 @@ from bookkeeper.ledger.make_keyed import mend_delete_spec
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.card import card_of, is_strict
-from bookkeeper.tick.check import Rules, rules_of
+from bookkeeper.tick.check_txlog import Rules, rules_of
 
 
 class LoadedTable:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from bookkeeper.contract.committed_txlogs import MOST_HOLES, NO_MARK, Mark, Marks, merged
+from bookkeeper.contract.marks import MOST_HOLES, NO_MARK, Mark, Marks, merged
 from bookkeeper.contract.names import IncarnationKey, TxlogName
 from bookkeeper.contract.offsets import Offsets
 from bookkeeper.contract.txlog import MOST_BYTES, Txlog

@@ -8,8 +8,8 @@ from functools import partial
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.delete_scope import is_unpartitioned
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Hold

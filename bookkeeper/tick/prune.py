@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.contract import committed_txlogs as marks_format
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.ledger.commit_clock import CommitClock

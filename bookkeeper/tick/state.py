@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import Enum, auto
 
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import IncarnationKey, TxlogName
 from bookkeeper.contract.txlog_folder import Found
 from bookkeeper.errors import BookkeeperError, CommitConflict, Hold

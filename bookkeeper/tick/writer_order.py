@@ -18,7 +18,7 @@ Rule 4 is for that case.
 from collections import deque
 from collections.abc import Container, Iterable
 
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import Hold, IncarnationPruned, OutOfOrder

@@ -5,7 +5,7 @@ until they are forgotten.
 
 from collections.abc import Callable, Mapping
 
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import TooManyWriters
 

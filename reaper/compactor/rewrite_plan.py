@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.config.settings import MOST_TXLOG_BYTES
 from bookkeeper.config.settings import Table as TableSettings
-from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract.pending_rewrites import pending_rewrites
 from bookkeeper.contract.retention_column import RetentionColumn, retention_column
 from bookkeeper.contract.rewrite import REWRITES, Base, decode, file_key, parse_key

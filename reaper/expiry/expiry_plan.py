@@ -20,7 +20,7 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.config.expiry import Rules, rules
 from bookkeeper.config.settings import Reaper
 from bookkeeper.config.units import format_duration, millis
-from bookkeeper.contract import committed_txlogs as marks
+from bookkeeper.contract import marks
 from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import HistoryChanged, MarksLost
 from bookkeeper.history.main_history import MAIN, MainHistory, is_append, is_older, is_ours, walk

@@ -1,19 +1,23 @@
 """
-A bookkeeper, a reaper and writers on a catalog that hands out keys which live for seconds, each killed at random.
+All programs on a catalog that hands out keys which live for seconds, each killed at random: a bookkeeper that folds, a
+reaper that compacts, a consumer in Python, writers with keys of their own and writers with the catalog's alone.
 
-    python -m tests.catalogs.kills --seconds 180 --seed 7
+    python -m tests.catalogs.kills --seconds 600 --life 60 --seed 7
 
-In the end each row that was to be written is looked for in the table, and the storage says how often keys were used
-that had ended.
+In the end each row is looked for in the table and in the consumer's output, the keyed table is compared with a replay,
+and the storage says how often keys were used that had ended.
 """
 
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,119 +30,227 @@ from bookkeeper.stores.open import open_store
 from tests.servers.catalog_over import catalog_over
 from tests.servers.handing_out import Desk, StorageProxy
 from tests.servers.objects import bucket, s3
-from tests.servers.proxy import proxy
+from tests.servers.process import LOOPBACK, Server
+from tests.servers.proxy import Reply, Request, proxy
+from tests.soak.account import WORK, Account, copied, read, replayed
+from tests.soak.journal import Published, published
+from tests.soak.plan import COPY, EVENTS, STATE
 from tests.support.configured import Queue, program, queue_with
 from tests.support.crew import Crew
+from tests.support.stores import content
 
-_TABLE, _FOLDER = "demo.events", "s3://queue/events"
+_EVENTS, _STATE, _FOLDER = "demo.events", "demo.state", "s3://queue/events"
 _ROWS = 200
+_SECRET = re.compile(rb"(?:secret|token)-of-\d{4,}-Zq|KEY\d{4,}")
+#: writers by role: those named `...-own` have keys by policy, the others the catalog's
+_LINES, _ENDLESS = ("lines-0-own", "lines-1"), ("source-0-own", "source-1", "keyed-0")
+_DAEMONS = ("bookkeeper", "reaper")
+#: seconds
+_LONG_LIFE = 30
+_COMPACTED = ("rewrites committed",)
 
 
+class Quiet(StorageProxy):
+    """Keeps no request: the bodies of a long run would not fit into memory."""
+
+    def answer(self, request: Request) -> Reply:
+        """As before."""
+        self.seen.clear()
+        return super().answer(request)
+
+
+@dataclass
 class World:
-    """Processes on a governed lake whose keys live for `life` seconds."""
+    """Processes on a governed lake on `storage`, whose keys live for `desk.seconds`; files in `place`."""
 
-    def __init__(self, storage: Any, place: Path, life: float, writers: int, seed: int) -> None:
-        self.place, self.random, self.writers = place, Random(seed), writers
-        self.desk = Desk(time, life)  # type: ignore[arg-type]  # the clock of this machine
-        self.kills: Counter[str] = Counter()
-        self.files: dict[str, list[Path]] = {f"writer{number}": [] for number in range(writers)}
-        self.inner = Catalog(
-            "inner", {"py-catalog-impl": STORAGE, "warehouse": f"{bucket(storage, 'lake')}/w", **storage.properties}
-        )
-        bucket(storage, "queue")
+    storage: Server
+    place: Path
+    desk: Desk
+    seed: int
+    #: seconds between two kills, on the average
+    pause: float = 5
+    kills: Counter[str] = field(default_factory=Counter)
+    #: files of `writer lines`, by role
+    files: dict[str, list[Path]] = field(default_factory=lambda: {role: [] for role in _LINES})
 
-    def run(self, catalog: str, storage: str, seconds: float) -> Counter[str]:
-        """Everything, for so many seconds, until all rows are in; how often each row is."""
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        warehouse = f"{bucket(self.storage, 'lake')}/w"
+        self.inner = Catalog("inner", {"py-catalog-impl": STORAGE, "warehouse": warehouse, **self.storage.properties})
+        bucket(self.storage, "queue")
+        (self.place / "journal").mkdir()
+
+    def run(self, catalog: str, storage: str, seconds: float) -> None:
+        """Everything, for so many seconds, until all rows are in."""
         queue = self._configured(catalog, storage)
         queue.init()
-        daemons = {name: program(name, queue.config) for name in ("bookkeeper", "reaper")}
-        with Crew(daemons, self.place) as crew:
-            for role in daemons:
+        with Crew(self._commands(queue), self.place, grace=60) as crew:
+            for role in crew.commands:
                 crew.start(role)
             over = time.monotonic() + seconds
             while time.monotonic() < over:
+                self._check(crew)
                 for role in self.files:
                     self._write(crew, role)
-                time.sleep(self.random.random() * 6)
+                time.sleep(self.pause * (0.5 + self.random.random()))
                 self._kill(crew)
-            self._settle(crew)
-        rows = load_table(open_catalog(self.inner), _TABLE).scan(selected_fields=("key",)).to_arrow()
-        return Counter(rows["key"].to_pylist())
+            self._settle(crew, queue)
+        queue.run("bookkeeper", "fold", "--table", "state")
 
     def _configured(self, catalog: str, storage: str) -> Queue:
+        """A file for the daemons and the consumer, one for governed writers, one for writers with keys of their own."""
         reach = {"s3.endpoint": storage, "s3.region": "us-east-1"}
         own = {"access-key-id": "test", "secret-access-key": "testtest"}
         keys = {f"s3.bucket.queue.{key}": value for key, value in own.items()}
-        rest = {"name": "lake", "type": "rest", "uri": catalog, "warehouse": "s3://lake/w", **reach, **keys}
-        # A writer opens no catalog: its keys are policy's.
+        rest = {"name": "lake", "type": "rest", "uri": catalog, "warehouse": "lake", **reach, **keys}
+        events = {"identifier": _EVENTS, "folder": _FOLDER}
+        state = {"identifier": _STATE, "credentials": "catalog"}
+        written(
+            self.place / "governed.toml",
+            {"catalog": rest, "tables.events": {**events, "credentials": "catalog"}, "tables.state": state},
+        )
         policy = {**reach, **{f"s3.{key}": value for key, value in own.items()}}
-        written(self.place / "writer.toml", {"storage": policy, "tables.events": {"folder": _FOLDER}})
+        written(self.place / "own.toml", {"storage": policy, "tables.events": {"folder": _FOLDER}})
         reaper = {"every": "2s", "older-than": "1s", "retain-last": 1, "metadata-keep": "1s"}
-        table = {"identifier": _TABLE, "folder": _FOLDER, "roll-after": "1s"}
-        return queue_with(rest, "s3://queue", self.place, reaper=reaper, tables__events=table)
+        tables: dict[str, dict[str, Any]] = {
+            "tables__events": {**events, "roll-after": "1s", "schema": EVENTS, "partition-by": ["day(timestamp)"]},
+            "tables__events__compaction": {"engine": "own", "fan-in": 4, "quiet": "2s", "every": "1s"},
+            "tables__state": {**state, "schema": STATE, "partition-by": [], "key": ["id"], "roll-after": "1s"},
+            "tables__state__fold": {"files": 4, "after": "1s"},
+        }
+        return queue_with(rest, "s3://queue", self.place, reaper=reaper, **tables)
+
+    def _commands(self, queue: Queue) -> dict[str, list[str]]:
+        """Of all that run without an end."""
+        python = [sys.executable, "-m"]
+        found = {name: program(name, queue.config) for name in _DAEMONS}
+        found[COPY] = [*python, "tests.soak.roles", COPY, str(queue.config), str(self.place / "copy.db")]
+        for role in _ENDLESS:
+            words = [role, self._config(role), str(self.place), str(self.seed), "0.3"]
+            found[role] = [*python, "tests.soak.roles", *words]
+        return found
+
+    def _config(self, role: str) -> str:
+        return str(self.place / ("own.toml" if role.endswith("-own") else "governed.toml"))
+
+    def _check(self, crew: Crew) -> None:
+        """Only `writer lines` ends by itself, and then it has loaded its files."""
+        for role, code in crew.ended().items():
+            said = crew.log(role).read_text("utf-8", "replace")[-3000:]
+            assert role in self.files and code == 0, (role, code, said)
 
     def _write(self, crew: Crew, role: str) -> None:
         """The writer, with one more file to load, unless it still works."""
-        if role in crew.running and role not in crew.ended():
+        if role in crew.running:
             return
         files = self.files[role]
         files.append(self.place / f"{role}-{len(files):05d}.ndjson")
-        keys = [f"{files[-1].stem}/{number}" for number in range(_ROWS)]
-        rows = [json.dumps({"timestamp": "2026-01-31T12:00:00Z", "key": key}) for key in keys]
-        files[-1].write_text("\n".join([*rows, ""]))
+        numbers = range((len(files) - 1) * _ROWS, len(files) * _ROWS)
+        row = {"timestamp": "2026-01-31T12:00:00Z", "writer": role, "value": "v"}
+        files[-1].write_text("".join(f"{json.dumps({**row, 'number': number})}\n" for number in numbers))
         crew.start(role, self._lines(role))
 
     def _lines(self, role: str) -> list[str]:
-        words = ["lines", "--config", str(self.place / "writer.toml"), "--name", role, "--quiet"]
-        return [sys.executable, "-m", "writers", *words, *map(str, self.files[role])]
+        words = ["lines", "--config", self._config(role), "--table", "events", "--name", role, "--quiet"]
+        return [sys.executable, "-m", "writers", *words, "--log-level", "debug", *map(str, self.files[role])]
 
     def _kill(self, crew: Crew) -> None:
         role = self.random.choice([*crew.running])
         crew.kill(role)
-        self.kills[role.rstrip("0123456789")] += 1
+        self.kills[role] += 1
         if role not in self.files:
             crew.start(role)
 
-    def _settle(self, crew: Crew) -> None:
+    def _settle(self, crew: Crew, queue: Queue) -> None:
+        for role in _ENDLESS:
+            code = crew.stop(role)
+            assert code == 0, (role, code, crew.log(role).read_text("utf-8", "replace")[-3000:])
         for role in self.files:
             if role in crew.running:
                 crew.kill(role)
             crew.start(role, self._lines(role))
             assert crew.wait(role) == 0, crew.log(role).read_text("utf-8", "replace")[-3000:]
-        folder = Folder(open_store(_FOLDER, self.inner.properties))
-        crew.until(lambda: not folder.pending())
+        state = load_table(open_catalog(self.inner), _STATE).metadata.location
+        folders = [Folder(open_store(url, self.inner.properties)) for url in (_FOLDER, f"{state}/_bookkeeper")]
+        crew.until(lambda: not any(folder.pending() for folder in folders))
+        crew.kill(COPY)
+        crew.start(COPY, [*crew.commands[COPY], "once"])
+        assert crew.wait(COPY) == 0, crew.log(COPY).read_text("utf-8", "replace")[-3000:]
 
-    def expected(self) -> set[str]:
-        """The keys of all rows."""
-        stems = [file.stem for files in self.files.values() for file in files]
-        return {f"{stem}/{number}" for stem in stems for number in range(_ROWS)}
+    def account(self) -> Account:
+        """What became of all rows, and what the logs say was done."""
+        done, catalog = Account(), open_catalog(self.inner)
+        writers = {role: published(self.place / "journal" / role) for role in _ENDLESS if role.startswith("source")}
+        for role, files in self.files.items():
+            writers[role] = Published(sure=dict.fromkeys(range(len(files) * _ROWS), 0))
+        done.live(read(load_table(catalog, _EVENTS)), writers, kept=0, gone=-1)
+        done.copies(COPY, copied(self.place / "copy.db"), writers)
+        found = load_table(catalog, _STATE).scan(selected_fields=("id", "value")).to_arrow()
+        rows = zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True)
+        done.state("state", rows, replayed(self.place, self.seed))
+        logs = "".join((self.place / f"{role}.log").read_text("utf-8", "replace") for role in _DAEMONS)
+        for what, text in [*((what, text) for what, (_, text) in WORK.items()), *(2 * _COMPACTED,)]:
+            if "retention" not in what:
+                done.some(what, logs.count(f'"{text}"'))
+        return done
+
+    def shown(self) -> Iterator[str]:
+        """Where a secret of the catalog's stands."""
+        for path in self.place.iterdir():
+            if path.is_file() and _SECRET.search(path.read_bytes()):
+                yield path.name
+        for url in ("s3://lake", "s3://queue"):
+            stored = content(open_store(url, self.inner.properties))
+            yield from (key for key, data in stored.items() if _SECRET.search(data))
+
+
+def played(place: Path, seconds: float, life: float, pause: float, seed: int) -> tuple[World, Account]:
+    """
+    A whole run, and its account; raises AssertionError where a program ends that should not.
+    """
+    with s3() as storage, proxy(storage.port, Quiet) as second:
+        desk = Desk(time, life)  # type: ignore[arg-type]  # the clock of this machine
+        world = World(storage, place, desk, seed, pause)
+        second.desk = desk  # type: ignore[attr-defined]
+        with catalog_over(lambda: open_catalog(world.inner, create=True), desk) as first:
+            began = time.monotonic()
+            world.run(first.uri, f"http://{LOOPBACK}:{second.port}", seconds)
+            minutes = (time.monotonic() - began) / 60
+            asked = Counter(_kind(request) for request in first.seen)
+        done = world.account()
+        done.none("secrets in files and logs", world.shown())
+    done.count("kills", dict(world.kills))
+    done.count("keys handed out, and used", (len(desk.keys), sum(made.uses > 0 for made in desk.keys.values())))
+    done.count("requests to the catalog a minute", {what: round(count / minutes, 1) for what, count in asked.items()})
+    done.count("requests to the storage let through", len(desk.used))
+    # On a busy machine a request may be under way for as long as such keys live.
+    if life < _LONG_LIFE:
+        done.count("requests with keys that had ended", len(desk.expired))
+    else:
+        done.none("requests with keys that had ended", desk.expired)
+    done.count("refused", Counter(text.partition(" ")[0] for text in desk.refused))
+    return world, done
+
+
+def _kind(request: Request) -> str:
+    if request.path.startswith("/v1/config"):
+        return "config"
+    return {"GET": "loads", "POST": "commits"}.get(request.method, request.method)
 
 
 def main() -> None:
-    """Exits 1 where a row is missing or double, or keys were used that had ended."""
+    """Exits 1 where a row is missing or double, a secret is shown, or keys that live for long were used too late."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=120, help="how long (default: %(default)s)")
     options.add_argument("--life", type=float, default=6, help="of keys, in seconds (default: %(default)s)")
-    options.add_argument("--writers", type=int, default=2)
+    options.add_argument("--pause", type=float, default=5, help="seconds between two kills (default: %(default)s)")
     options.add_argument("--seed", type=int, default=os.getpid())
     given = options.parse_args()
     print(f"seed {given.seed}", flush=True)
-    with s3() as storage, tempfile.TemporaryDirectory() as place, proxy(storage.port, StorageProxy) as second:
-        world = World(storage, Path(place), given.life, given.writers, given.seed)
-        second.desk = world.desk  # type: ignore[attr-defined]
-        with catalog_over(lambda: open_catalog(world.inner, create=True), world.desk) as first:
-            rows = world.run(first.uri, second.uri, given.seconds)
-        logs = b"".join(path.read_bytes() for path in Path(place).glob("*.log"))
-    expected, desk = world.expected(), world.desk
-    missing, double = expected - rows.keys(), sum(count - 1 for count in rows.values())
-    shown = [text for text in desk.secrets() if text.encode() in logs]
-    print(f"kills: {dict(world.kills)}")
-    others = len(rows.keys() - expected)
-    print(f"rows: {len(expected)} expected, {len(missing)} missing, {double} double, {others} others")
-    print(f"keys: {len(desk.keys)} handed out, {sum(made.uses > 0 for made in desk.keys.values())} used")
-    print(f"storage: {len(desk.used)} requests let through, {len(desk.expired)} with keys that had ended")
-    print(f"refused: {Counter(text.partition(' ')[0] for text in desk.refused)}; secrets in logs: {len(shown)}")
-    sys.exit(bool(missing or double or others or desk.expired or shown))
+    with tempfile.TemporaryDirectory() as place:
+        _, done = played(Path(place), given.seconds, given.life, given.pause, given.seed)
+    print(*done.lines, *(f"WRONG {text}" for text in done.wrong), sep="\n")
+    sys.exit(bool(done.wrong))
 
 
 if __name__ == "__main__":

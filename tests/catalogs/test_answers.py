@@ -17,9 +17,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import LongType, NestedField
+from requests import HTTPError, Response
 
 from bookkeeper.catalogs import rest
-from bookkeeper.catalogs.answers import shown
+from bookkeeper.catalogs.answers import retry_after, shown
 from bookkeeper.catalogs.open import commit, load_table, open_catalog
 from bookkeeper.config.settings import Catalog, Daemon
 from bookkeeper.errors import (
@@ -152,7 +153,10 @@ def test_a_redirect_is_never_followed_nor_a_secret_sent_there(server: Answering)
     assert not [request for request in server.seen if "elsewhere" in request.path]
 
 
-@pytest.mark.parametrize("said, pause", [("17", 17), ("0", 1), ("999999", 30), ("soon", 1), ("-1", 1), ("", 1)])
+@pytest.mark.parametrize(
+    "said, pause",
+    [("17", 17), ("0", 1), ("999999", 30), ("soon", 1), ("-1", 1), ("", 1), ("Fri, 31 Jan 2099 12:00:00 GMT", 30)],
+)
 def test_the_loop_waits_as_long_as_the_catalog_asks_and_no_longer_than_backoff_most(
     server: Answering, said: str, pause: int
 ) -> None:
@@ -161,6 +165,28 @@ def test_the_loop_waits_as_long_as_the_catalog_asks_and_no_longer_than_backoff_m
     slot = TableLoop("t", lambda: load_table(opened(server), "demo.t"))
     assert tick_once(slot, Daemon(), now) is None
     assert slot.next_at == now + timedelta(seconds=pause)
+
+
+@pytest.mark.parametrize(
+    "said, at, pause",
+    [
+        ("Sat, 31 Jan 2026 12:00:17 GMT", "Sat, 31 Jan 2026 12:00:00 GMT", 17),
+        ("Saturday, 31-Jan-26 12:00:17 GMT", "Sat, 31 Jan 2026 12:00:00 GMT", 17),
+        ("Sat Jan 31 12:00:17 2026", "Sat, 31 Jan 2026 12:00:00 GMT", 17),
+        ("Sat, 31 Jan 2026 11:00:00 GMT", "Sat, 31 Jan 2026 12:00:00 GMT", 0),
+        ("Fri, 31 Jan 2099 12:00:00 GMT", "Sat, 31 Jan 2026 12:00:00 GMT", 3600),
+        ("Fri, 31 Jan 2099 12:00:00 GMT", "no date", 3600),
+        ("Sat, 31 Jan 2026 12:00:00 GMT", "", 0),
+        ("Sat, 31 Jan 99999999999 12:00:00 GMT", "", None),
+        ("Sat, 31 Jan 2026 12:00:00 GMT" + " " * 64 + "x", "", None),
+        ("17.5", "", None),
+    ],
+)
+def test_a_date_to_come_back_at_is_read_by_the_servers_clock(said: str, at: str, pause: int | None) -> None:
+    error = HTTPError(response=Response())
+    error.response.headers.update({"Retry-After": said, "Date": at})
+    expected = None if pause is None else timedelta(seconds=pause)
+    assert retry_after(error) == expected
 
 
 def test_oauth2_tokens_are_renewed_before_they_end(server: Answering, monkeypatch: pytest.MonkeyPatch) -> None:

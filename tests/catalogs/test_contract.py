@@ -12,7 +12,7 @@ from pyiceberg.types import NestedField, StringType
 from bookkeeper.catalogs.open import load_table
 from bookkeeper.commands.accept_clock import date_back, dated_ahead
 from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract import marks as marks_format
 from bookkeeper.errors import CatalogUnavailable, CommitConflict, CommitUnknown, NotPossible, Retry, TableUnusable
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View

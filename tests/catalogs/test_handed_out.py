@@ -86,7 +86,7 @@ def test_an_answer_replaces_all_secrets_of_the_configuration() -> None:
     credentials = [SimpleNamespace(prefix=prefix, config=keys) for prefix in ("s3a://lake/t", "abfss://c@a/t")]
     metadata = SimpleNamespace(location="s3://lake/t", properties={"s3.proxy-uri": "http://stolen"})
     HandedOut(catalog).take(("t",), SimpleNamespace(config=told, storage_credentials=credentials, metadata=metadata))
-    found = {one.prefix: one.options for one in catalog._bookkeeper_handed_out._of(("t",))._keys}
+    found = {one.prefix: one.options for one in catalog._bookkeeper_handed_out.keys(("t",))._keys}
     assert found["s3://lake/t"] == {**keys, "s3.region": "r", "s3.endpoint": "http://told"}
     assert found["abfss://c@a/t"] == {"adls.sas-token": "sas"}
 

@@ -19,7 +19,7 @@ from typing import Any
 from bookkeeper.contract.txlog import Txlog, decode
 from bookkeeper.errors import Hold, Reject
 from bookkeeper.format.entries import DATA_FILE, ENTRY, Entry
-from bookkeeper.tick.check import check
+from bookkeeper.tick.check_txlog import check
 from tests.chaos.fuzzing import reader
 from tests.chaos.fuzzing.corpus import MOST, NOW_MS, Seed, seeds
 from tests.chaos.fuzzing.mutations import MUTATIONS

@@ -23,6 +23,8 @@ KAFKA: tuple[Typed, ...] = (
 )
 #: its examples need a file and a port: tests/http/test_page.py runs them
 HTTP: tuple[Typed, ...] = (("writer", "serve"),)
+#: its examples need a prefix: tests/watch/test_page.py runs them
+WATCH: tuple[Typed, ...] = (("writer", "watch"),)
 
 
 def programs() -> dict[str, click.Command]:

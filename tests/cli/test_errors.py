@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cli.commands import HTTP, KAFKA, commands, examples, programs, words
+from tests.cli.commands import HTTP, KAFKA, WATCH, commands, examples, programs, words
 from tests.cli.sandbox import Sandbox
 from tests.support.lake import Lake, Writes
 from tests.support.logs import logging_put_back
@@ -20,7 +20,7 @@ EXAMPLES = [
     for path, command in commands()
     if not path[0].startswith("python -m") and (not hasattr(command, "commands") or path[1:] == ("consumers",))
     if any(option.name == "config" for option in command.params)
-    if "--folder" not in examples(command)[0] and path not in KAFKA + HTTP
+    if "--folder" not in examples(command)[0] and path not in KAFKA + HTTP + WATCH
 ]
 COMMANDS = ("reaper.cli", "spark_jobs.read_stream")
 #: they go on, and say in their log what keeps them
@@ -201,7 +201,7 @@ def test_a_writer_says_what_is_wrong_with_its_folder_or_files(
 
 
 def test_a_bug_is_no_error_of_the_user(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bookkeeper.cli import status
+    from bookkeeper.cli import pending
 
-    monkeypatch.setattr(status, "opened", lambda *_: 1 / 0)
+    monkeypatch.setattr(pending, "opened", lambda *_: 1 / 0)
     assert isinstance(run("pending").exception, ZeroDivisionError)

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.commands import HTTP, KAFKA, commands, examples, programs, words
+from tests.cli.commands import HTTP, KAFKA, WATCH, commands, examples, programs, words
 from tests.cli.sandbox import Sandbox
 from tests.support.deletes import commit_deletes, equality
 from tests.support.lake import Writes
@@ -114,7 +114,7 @@ BEFORE: dict[tuple[str, ...], Callable[[Sandbox], None]] = {
 }
 
 
-HERE = [(path, text) for path, text in OURS if path not in KAFKA + HTTP and not path[0].startswith("python -m")]
+HERE = [(path, text) for path, text in OURS if path not in KAFKA + HTTP + WATCH and not path[0].startswith("python -m")]
 
 
 @pytest.mark.usefixtures("soon_stopped")

@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.contract.txlog_folder import PENDING
-from bookkeeper.tick import check
+from bookkeeper.tick import check_txlog
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.keyed_rows import state
 from tests.support.lake import Lake
@@ -63,7 +63,7 @@ def test_forget_takes_out_a_mark_from_the_year_10889_or_says_why_it_does_nothing
     lake: Lake, run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as earlier:
-        earlier.setattr(check, "check_started", lambda *_: None)
+        earlier.setattr(check_txlog, "check_started", lambda *_: None)
         forged = Steps(lake)
         forged.name = TxlogName("k1", new_incarnation(2**48 - 1, bytes(10)), 0)
         forged.publish_steps(Step(upserts={1: "forged"}))

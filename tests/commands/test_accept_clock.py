@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from bookkeeper.commands.accept_clock import date_back, dated, dated_ahead
-from bookkeeper.contract.committed_txlogs import FUTURE_MS, Mark, Marks, WriterMarks
+from bookkeeper.contract.marks import FUTURE_MS, Mark, Marks, WriterMarks
 from bookkeeper.errors import ClockBehind, CommitConflict, NotPossible
 from tests.histories import readers
 from tests.support.lake import Lake, Writes

@@ -9,8 +9,8 @@ import pytest
 
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Table
-from bookkeeper.contract.committed_txlogs import PROPERTY as MARKS
 from bookkeeper.contract.keyed import PROPERTY, Keyed, keyed_of
+from bookkeeper.contract.marks import PROPERTY as MARKS
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ConfigInvalid, NotPossible, TableUnusable
 from bookkeeper.stores.open import open_store

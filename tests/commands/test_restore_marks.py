@@ -6,7 +6,7 @@ import pytest
 from pyiceberg.table.update import SetPropertiesUpdate
 
 from bookkeeper.commands.restore_marks import restorable, restore
-from bookkeeper.contract.committed_txlogs import PROPERTY
+from bookkeeper.contract.marks import PROPERTY
 from bookkeeper.errors import NotPossible
 from tests.support.lake import Lake, Writes, append_by_others
 from tests.tick.test_expired_marks import old_metadata

@@ -16,8 +16,8 @@ from pyiceberg.table.update import (
 )
 
 from bookkeeper.commands.verify import ERROR, INFO, WARNING, Audit, Finding, repair, verify
-from bookkeeper.contract import committed_txlogs as marks_format
-from bookkeeper.contract.committed_txlogs import PROPERTY, Mark, WriterMarks
+from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract.marks import PROPERTY, Mark, WriterMarks
 from bookkeeper.contract.rewrite import decode, key_of
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from tests.support.compactor import base_of, commit, compacted, encoded, live, published

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.contract.committed_txlogs import Mark, Marks, WriterMarks
+from bookkeeper.contract.marks import Mark, Marks, WriterMarks
 from bookkeeper.contract.txlog_folder import MARKS, Folder, MarksCopy
 from bookkeeper.errors import Missing, StorageUnavailable, WrongFolder
 from bookkeeper.stores.store import ObjectVersion, Store

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.contract.committed_txlogs import (
+from bookkeeper.contract.marks import (
     FUTURE_MS,
     MOST_HOLES,
     Mark,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bookkeeper.contract.committed_txlogs import Mark, Marks, WriterMarks, dumps, from_json, loads, to_json
+from bookkeeper.contract.marks import Mark, Marks, WriterMarks, dumps, from_json, loads, to_json
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import MarksLost
 

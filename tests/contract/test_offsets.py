@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.contract import offsets as offsets_format
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.contract.offsets import CHANNEL_CHARS, MOST_IN_TXLOG, OFFSET_CHARS
 from bookkeeper.contract.txlog import Txlog, decode, encode

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper import errors
-from bookkeeper.contract import card, txlog
-from bookkeeper.contract import committed_txlogs as marks
+from bookkeeper.contract import card, marks, txlog
 from bookkeeper.history import registry
 from reaper.expiry import journal
 from tests.packaging.project import ROOT

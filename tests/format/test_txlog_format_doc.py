@@ -10,8 +10,7 @@ import pytest
 from bookkeeper import errors
 from bookkeeper.config.settings import Table
 from bookkeeper.contract import card as cards
-from bookkeeper.contract import committed_txlogs as marks
-from bookkeeper.contract import names, txlog
+from bookkeeper.contract import marks, names, txlog
 from bookkeeper.contract import txlog_folder as folder
 from bookkeeper.format import avro, decoder, layout
 from bookkeeper.stores.open import open_store

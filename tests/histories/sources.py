@@ -13,7 +13,7 @@ from random import Random
 
 import pyarrow as pa
 
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import BookkeeperError

@@ -2,19 +2,24 @@
 Two instances of `writer serve` behind a proxy, and a bookkeeper, all killed at random while producers send.
 
     python -m tests.http.kills --producers 300 --requests 10 --seed 7
-    python -m tests.http.kills --producers 1500 --requests 14 --rows 50
+    python -m tests.http.kills --producers 1500 --requests 14 --rows 50 --away 60
 
-A named producer sends each request until it is answered 2xx, which counts its rows once; a client without a name sends
-each once, and an answer below 300 counts. A hostile producer sends wrong sequences. In the end the table is compared.
+With --away the storage goes away for so many seconds, and then the catalog (locked: nothing can be committed), and all
+else goes on. A named producer sends each request until it is answered 2xx, which counts its rows once; a client without
+a name sends each once, and an answer below 300 counts. A hostile producer sends wrong sequences. In the end the table
+is compared.
 """
 
 import argparse
 import asyncio
 import os
+import sqlite3
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -45,6 +50,8 @@ class Size:
     instances: int = 2
     pause: float = 2.0
     kills: int = 2
+    #: seconds that the storage is away, and then the catalog
+    away: float = 0.0
 
 
 @dataclass
@@ -55,6 +62,8 @@ class Account:
     unnamed: set[int] = field(default_factory=set)
     statuses: Counter[str] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
+    #: answers while the storage or the catalog was away, but in its first second
+    away: Counter[str] = field(default_factory=Counter)
     missing: int = 0
     double: int = 0
     lost: int = 0
@@ -131,6 +140,8 @@ class World:
         keeper = program("bookkeeper", configured(self.table, bookkeeper={"every": "200ms"}, tables__events=section))
         self.crew = Crew({BOOKKEEPER: keeper, **{f"door {port}": self._door(port) for port in self.ports}}, folder)
         self._done = False
+        #: what is away now, and what all producers still wait for
+        self._away, self._outages = "", 2 if size.away else 0
 
     def _door(self, port: int) -> list[str]:
         words = ["serve", "--folder", self.table.made.folder, "--name", "door", "--no-tokens"]
@@ -145,7 +156,7 @@ class World:
         proxy = Proxy(self.ports)
         server = await asyncio.start_server(proxy, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        beside = [asyncio.create_task(self._kill()), asyncio.create_task(self._evil(port))]
+        beside = [asyncio.create_task(act) for act in (self._kill(), self._evil(port), self._go_away())]
         beside += [asyncio.create_task(self._unnamed(number, port)) for number in range(self.size.unnamed)]
         await asyncio.gather(*(self._named(number, port) for number in range(self.size.producers)))
         self._done = True
@@ -167,7 +178,7 @@ class World:
             else:
                 self.account.refused += 1
                 return
-        while self.account.kills.total() < self.size.kills:
+        while self.account.kills.total() < self.size.kills or self._outages:
             await asyncio.sleep(0.1)
         client.wait = "committed"  # what was answered 202 was kept: sent again, it is committed or taken now
         await self._confirmed(client, number)
@@ -207,6 +218,8 @@ class World:
     async def _sent(self, client: Producer, rows: range) -> int:
         status = await client.post(ndjson(*rows))
         self.account.statuses[str(status)] += 1
+        if self._away:
+            self.account.away[f"{self._away}: {status}"] += 1
         return status
 
     async def _kill(self) -> None:
@@ -221,13 +234,52 @@ class World:
             await asyncio.sleep(self.random.random() * self.size.pause / 2)
             self.crew.start(role)
             if role != BOOKKEEPER:
-                await _is_up(int(role.split()[1]))
+                await self._is_up(role)
+
+    async def _is_up(self, role: str) -> None:
+        """Until it takes requests; where it cannot begin, its supervisor starts it again."""
+        up = asyncio.create_task(_is_up(int(role.split()[1])))
+        while not (await asyncio.wait([up], timeout=1))[0]:
+            if role in self.crew.ended():
+                self.account.kills[f"could not begin: {role.partition(' ')[0]}"] += 1
+                self.crew.start(role)
+
+    async def _go_away(self) -> None:
+        """The storage, then the catalog; requests are sent all the time."""
+        table, catalog = self.table.root / "demo" / "events", self.table.root / "catalog.db"
+        for what, away in (("storage", _moved(table)), ("catalog", _locked(catalog))) if self._outages else ():
+            await asyncio.sleep(self.size.pause)
+            with away:
+                await asyncio.sleep(1)
+                self._away = what
+                await asyncio.sleep(self.size.away)
+                self._away = ""
+            self._outages -= 1
 
     def settle(self) -> None:
         """All is committed; the table is compared."""
         folder = Folder(open_store(self.table.made.folder))
         self.crew.until(lambda: not folder.pending())
         self.account.compare(numbers(self.table))
+
+
+@contextmanager
+def _moved(path: Path) -> Iterator[None]:
+    """Fails where anything was made in its place meanwhile."""
+    aside = path.with_name("aside")
+    path.rename(aside)
+    try:
+        yield
+    finally:
+        aside.rename(path)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        yield
+        database.execute("ROLLBACK")
 
 
 async def _is_up(port: int) -> None:
@@ -262,6 +314,7 @@ def main() -> None:
     options.add_argument("--unnamed", type=int, default=5, help="clients without a name")
     options.add_argument("--instances", type=int, default=2)
     options.add_argument("--pause", type=float, default=2.0, help="seconds between two kills, on average")
+    options.add_argument("--away", type=float, default=0.0, help="seconds that storage and catalog are away, each")
     options.add_argument("--seed", type=int, default=os.getpid())
     given = vars(options.parse_args())
     seed = given.pop("seed")
@@ -270,6 +323,8 @@ def main() -> None:
         began = time.monotonic()
         account = played(Path(folder), Size(**given), seed)
     print(f"{time.monotonic() - began:.0f} s; killed {dict(account.kills)}; answers {dict(account.statuses)}")
+    if given["away"]:
+        print(f"storage and catalog were away for {given['away']:g} s each; answers meanwhile {dict(account.away)}")
     print(f"{len(account.named)} rows of named producers: {account.missing} missing, {account.double} double")
     print(f"{len(account.unnamed)} acknowledged rows without a name: {account.lost} lost")
     print(f"{account.refused} producers were refused")

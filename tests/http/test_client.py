@@ -95,10 +95,14 @@ class Clock:
 
     now = 1000.0
 
+    def __init__(self) -> None:
+        self.waits = list[float]()
+
     def __call__(self) -> float:
         return self.now
 
     def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
         self.now += seconds
 
 
@@ -313,6 +317,19 @@ def test_what_a_person_has_to_mend_is_raised_and_nothing_is_lost(
     server.answer = None
     client.flush()
     assert server.rows == [1]
+
+
+@pytest.mark.parametrize(("asked", "least", "most"), [("20", 20.0, 30.0), ("99999", 30.0, 45.0), ("soon", 0.2, 0.3)])
+def test_it_waits_as_long_as_the_server_asks_for(
+    opened: Callable[..., Client], server: Server, asked: str, least: float, most: float
+) -> None:
+    client = opened()
+    client.send([{"n": 1}])
+    server.answer = (429, {"error": "too many"}, {"Retry-After": asked})
+    with pytest.raises(StorageUnavailable, match="too many"):
+        client.flush(seconds=46)
+    clock: Any = client._clock
+    assert least <= clock.waits[0] <= most and clock() <= 1046
 
 
 def test_the_token_is_asked_for_before_each_request(opened: Callable[..., Client], server: Server) -> None:

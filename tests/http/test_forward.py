@@ -1,11 +1,15 @@
 """Requests of named producers at an instance that has not their slot."""
 
 import socket
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -16,6 +20,8 @@ from tests.http.served import Door, Reply, door, ndjson, numbers, queue, until
 from tests.support.threads import again_and_again
 from tests.support.writer_queue import Queue
 from writers.http.command import address_of, listening
+from writers.http.proof import proof
+from writers.http.tokens import Tokens, key_of
 from writers.timing import utc_now
 
 ONE, TWO = "1" * 16, "2" * 16
@@ -67,6 +73,7 @@ def test_one_that_was_forwarded_is_not_forwarded_again(lake: Queue) -> None:
 
 
 def test_tokens_are_checked_by_both(lake: Queue, tmp_path: Path) -> None:
+    """The owner does not know all that the other one knows, as where it is behind with its file."""
     files = {name: tmp_path / name for name in ("owner", "other")}
     files["owner"].write_text(f"events {ONE}")
     files["other"].write_text(f"events {ONE}\nevents {TWO}")
@@ -77,10 +84,102 @@ def test_tokens_are_checked_by_both(lake: Queue, tmp_path: Path) -> None:
     ):
         assert owner.rows(ndjson(1), "p", 1, Authorization=f"Bearer {ONE}").status == 200
         assert other.rows(ndjson(2), "p", 2).status == 401
-        assert other.rows(ndjson(2), "p", 2, Authorization=f"Bearer {TWO}").status == 401
+        unknown = other.rows(ndjson(2), "p", 2, Authorization=f"Bearer {TWO}")
+        assert unknown.status == 503 and unknown.headers["retry-after"] and "token" in unknown.body["error"]
+        assert other.rows(ndjson(2), "p", 2, Authorization=f"Bearer {ONE}").status == 200
+        assert other.rows(ndjson(3), "p", 3, "?wait=published", Authorization=f"bearer  {ONE}").status in (200, 202)
+        asked = other.send("GET", "/v1/tables/events/producers/p", Authorization=f"Bearer {ONE}")
+        assert asked.body["published"] == 3
+
+    assert numbers(lake) == [1, 2, 3]
+
+
+def test_an_owner_with_tokens_and_another_without(lake: Queue, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"* {ONE}")
+    with again_and_again(lake.tick, 0.05), door(lake, tokens=file) as owner, door(lake) as other:
+        assert owner.rows(ndjson(1), "p", 1, Authorization=f"Bearer {ONE}").status == 200
+        assert other.rows(ndjson(2), "p", 2).status == 401
         assert other.rows(ndjson(2), "p", 2, Authorization=f"Bearer {ONE}").status == 200
 
-    assert numbers(lake) == [1, 2]
+
+@dataclass
+class Sealed:
+    """A POST of sequence 1 of the producer `p` and its proof, both as they are to be changed."""
+
+    body: bytes = ndjson(1)
+    query: str = "?wait=committed"
+    producer: str = "p"
+    sequence: int = 1
+    kind: str = "application/x-ndjson"
+    late: timedelta = timedelta(0)
+    token: str = ONE
+
+    def proof(self) -> str:
+        headers = {"producer": self.producer, "sequence": str(self.sequence), "content-type": self.kind}
+        key, target = key_of(f"Bearer {self.token}"), f"/v1/tables/events/rows{self.query}"
+        assert key is not None
+        return proof(key, "POST", target, headers, self.body, utc_now() - self.late)
+
+    def send(self, served: Door, given: str) -> int:
+        headers = {"Content_Type": self.kind, "Bookkeeper_Forwarded": given}
+        return served.rows(self.body, self.producer, self.sequence, self.query, **headers).status
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"body": ndjson(2)},
+        {"query": "?wait=published"},
+        {"query": ""},
+        {"producer": "q"},
+        {"sequence": 2},
+        {"kind": "application/json"},
+        {"token": TWO},
+        {"late": timedelta(seconds=75)},
+        {"late": timedelta(seconds=-75)},
+    ],
+)
+def test_a_proof_is_of_one_request_for_a_minute(lake: Queue, tmp_path: Path, other: dict[str, Any]) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"events {ONE}\nothers {TWO}")
+    with again_and_again(lake.tick, 0.05), door(lake, tokens=file) as served:
+        wrong = replace(Sealed(), **other).proof()
+        for given in (wrong, "1", "", wrong.upper(), f"{wrong} x", "0 0 0", f"9{wrong}"):
+            assert Sealed().send(served, given) == 401
+        assert Sealed().send(served, Sealed(late=timedelta(seconds=50)).proof()) == 200
+        assert served.send("GET", "/v1/tables/events/producers/p", Bookkeeper_Forwarded=wrong).status == 401
+
+    assert numbers(lake) == [1]
+
+
+def test_the_address_in_a_lease_gets_no_token(lake: Queue, tmp_path: Path) -> None:
+    """What it gets is good for this request alone, and the former release answers 401 to it."""
+    file = tmp_path / "tokens"
+    file.write_text(f"events {ONE}")
+    says = b'HTTP/1.1 401 Unauthorized\r\nContent-Length: 13\r\n\r\n{"error":"x"}'
+    with stranger(lake, says) as heard, door(lake, tokens=file) as served:
+        found = served.rows(ndjson(1), "p", 1, Authorization=f"Bearer {ONE}")
+        assert found.status == 503 and found.headers["retry-after"]
+        assert "earlier release" in found.body["hint"] and ONE not in str(found)
+
+    head, _, body = heard[0].partition(b"\r\n\r\n")
+    assert b"bookkeeper-forwarded: " in head.lower() and body == ndjson(1).strip()
+    key = key_of(f"Bearer {ONE}")
+    assert key is not None
+    assert b"authorization" not in head.lower()
+    for secret in (ONE.encode(), b64encode(ONE.encode()), key.hex().encode(), b64encode(key)):
+        assert secret not in heard[0]
+
+
+def test_too_many_tokens_of_a_table_are_refused(tmp_path: Path) -> None:
+    """Each of them is tried for each request."""
+    file = tmp_path / "tokens"
+    file.write_text("".join(f"events {number:016}\n" for number in range(1000)))
+    assert len(Tokens(file, utc_now).keys("events")) == 1000
+    file.write_text("".join(f"events {number:016}\n" for number in range(1001)))
+    with pytest.raises(ConfigInvalid, match="more than 1000 tokens"):
+        Tokens(file, utc_now)
 
 
 def test_the_other_goes_on_where_the_owner_ends(lake: Queue) -> None:
@@ -112,6 +211,16 @@ def test_the_other_goes_on_where_the_owner_ends(lake: Queue) -> None:
     ],
 )
 def test_an_owner_that_answers_anything_else_counts_as_away(lake: Queue, says: bytes) -> None:
+    with stranger(lake, says) as heard, door(lake) as served:
+        found = served.rows(ndjson(1), "p", 1)
+        assert found.status == 503 and found.headers["retry-after"]
+
+    assert heard[0].startswith(b"POST /v1/tables/events/rows?wait=committed HTTP/1.1\r\n")
+
+
+@contextmanager
+def stranger(lake: Queue, says: bytes) -> Iterator[list[bytes]]:
+    """One that has named its address as the owner's: what it hears."""
     with socket.create_server(("127.0.0.1", 0)) as at:
         heard = list[bytes]()
 
@@ -124,15 +233,11 @@ def test_an_owner_that_answers_anything_else_counts_as_away(lake: Queue, says: b
         address = f"http://127.0.0.1:{at.getsockname()[1]}"
         lease = slot_lease(open_store(lake.made.folder), "door-00", address)
         assert lease.hold(utc_now())
-        with door(lake) as served:
-            thread = Thread(target=speak, daemon=True)
-            thread.start()
-            found = served.rows(ndjson(1), "p", 1)
-            assert found.status == 503 and found.headers["retry-after"]
-            thread.join(10)
+        thread = Thread(target=speak, daemon=True)
+        thread.start()
+        yield heard
+        thread.join(10)
         lease.release()
-
-    assert heard[0].startswith(b"POST /v1/tables/events/rows?wait=committed HTTP/1.1\r\n")
 
 
 def test_an_owner_that_is_gone_or_says_no_address(lake: Queue) -> None:

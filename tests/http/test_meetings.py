@@ -12,7 +12,7 @@ from bookkeeper.commands.drop import drop, droppable
 from bookkeeper.commands.forget import forget, forget_channel
 from bookkeeper.commands.rehash import rehash
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.contract import committed_txlogs
+from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract.offsets import slot_of
 from bookkeeper.errors import NotPossible
 from tests.http.served import SCHEMA, Door, Reply, door, ndjson, numbers, queue, until
@@ -119,7 +119,7 @@ def test_a_producer_with_a_pending_request_is_not_forgotten(tmp_path: Path) -> N
 
 
 def test_forget_makes_room_at_a_server_that_knew_the_producer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committed_txlogs, "MOST_CHANNELS", 2)
+    monkeypatch.setattr(marks_format, "MOST_CHANNELS", 2)
     lake = queue(tmp_path)
     with door(lake) as served, again_and_again(lake.tick, 0.05):
         for producer in ("a", "b"):

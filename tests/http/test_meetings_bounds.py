@@ -6,7 +6,7 @@ from threading import current_thread
 
 import pytest
 
-from bookkeeper.contract import committed_txlogs
+from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract.offsets import slot_of
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.stores.open import open_store
@@ -36,7 +36,7 @@ def test_a_slot_survives_that_the_storage_could_not_be_opened(tmp_path: Path) ->
 def test_one_producer_too_many_of_two_slots_at_once_costs_no_other_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committed_txlogs, "MOST_CHANNELS", 3)
+    monkeypatch.setattr(marks_format, "MOST_CHANNELS", 3)
     lake = queue(tmp_path)
     names = {slot: [n for n in map(str, range(50)) if slot_of("door", n, 2) == slot] for slot in ("door-00", "door-01")}
     (a, c), (b, d) = (found[:2] for found in names.values())

@@ -10,8 +10,9 @@ from pyiceberg.types import LongType
 
 from bookkeeper.commands.replay import replay
 from bookkeeper.console.signals import StopSignal
-from bookkeeper.errors import HistoryChanged
+from bookkeeper.errors import ClockAhead, HistoryChanged
 from bookkeeper.ledger.load import load
+from bookkeeper.stores.local import LocalStore
 from bookkeeper.stores.open import open_store
 from tests.http.served import NAME, Client, door, ndjson, numbers, queue, until
 from tests.http.test_meetings import again, answers_soon, seen
@@ -20,7 +21,8 @@ from tests.support.threads import again_and_again
 from tests.support.writer_queue import Queue
 from writers.http.command import address_of, listening, serve, tables_of
 from writers.http.front import Front
-from writers.timing import Clock, utc_now
+from writers.http.storage_clock import MOST_AHEAD, StorageClock
+from writers.timing import Clock, pause, utc_now
 
 __all__ = ["answers_soon"]
 
@@ -167,17 +169,63 @@ def test_a_clock_that_jumps_costs_no_row(tmp_path: Path, minutes: int) -> None:
     assert numbers(lake) == sorted([*range(1, 7), *range(10, 70, 10)]) and not lake.rejected()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="rows without a producer have no position, so no run looks for what became of them; a clock that is more "
-    "than an hour ahead of the storage's is to be refused by every writer, before its txlog is published",
-)
-def test_rows_that_are_acknowledged_by_a_clock_two_hours_ahead_are_in_the_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("producer", [None, "p"])
+def test_a_clock_two_hours_ahead_is_refused_before_anything_is_published(tmp_path: Path, producer: str | None) -> None:
+    """Its txlog would be rejected, and rows without a name were acknowledged by then."""
     lake = queue(tmp_path)
     with Serving({lake.made.folder: ""}, lambda: utc_now() + timedelta(hours=2)) as served:
-        acknowledged = served.rows(ndjson(1)).status == 200
+        for _ in range(2):
+            found = served.rows(ndjson(1), producer, 1, "?wait=published")
+            assert found.status == 503 and "clock is 2 h ahead" in found.body["error"]
+            assert int(found.headers["retry-after"]) >= 30
+    assert not lake.pending() and not data_files(lake)
+
+
+def test_a_clock_that_is_set_ahead_while_it_serves_is_refused_until_it_is_right(tmp_path: Path) -> None:
+    """Also where it was ahead only as its run began: the incarnation says that time."""
+    lake, ahead = queue(tmp_path), [timedelta(0)]
+    serving = Serving({lake.made.folder: ""}, lambda: utc_now() + ahead[0])
+    runs = serving.tables[0].figures
+    with serving as served:
+        assert served.rows(ndjson(1)).status == 200
+        first, ahead[0] = runs["door-rows"], timedelta(hours=2)
+        assert served.rows(ndjson(2)).status == 503
+        until(lambda: runs["door-rows"] is not first)
+        ahead[0] = timedelta(0)
+        again(lambda: served.rows(ndjson(3)))
     lake.drain()
-    assert not acknowledged or numbers(lake) == [1]
+    assert numbers(lake) == [1, 3] and not lake.rejected()
+
+
+def test_the_storages_clock_is_looked_at_once_a_minute(tmp_path: Path) -> None:
+    store, now = Counting(tmp_path), [utc_now()]
+    looks = StorageClock(store, "door-rows", lambda: now[0], pause)
+    for seconds in (0, 30, 29):
+        now[0] += timedelta(seconds=seconds)
+        looks.check()
+    assert store.looks == 1
+    for back in (1, -5):
+        now[0] += timedelta(seconds=back)
+        looks.check()
+        looks.check()
+    assert store.looks == 3
+    now[0] += MOST_AHEAD + timedelta(minutes=1)
+    for _ in range(2):
+        with pytest.raises(ClockAhead):
+            looks.check()
+    assert store.looks == 5
+
+
+class Counting(LocalStore):
+    """Counts looks at its clock."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root))
+        self.looks = 0
+
+    def modified(self, key: str) -> datetime:
+        self.looks += 1
+        return super().modified(key)
 
 
 class Serving:
@@ -186,8 +234,8 @@ class Serving:
     def __init__(self, folders: dict[str, str], clock: Clock = utc_now) -> None:
         self.stop, self.over = StopSignal(), Event()
         self.at = listening("127.0.0.1:0")
-        tables = tables_of(folders, open_store, NAME, 1, clock, self.over, address_of(self.at, None))
-        self.front = Front(tables, None, 2**20, 2**24)
+        self.tables = tables_of(folders, open_store, NAME, 1, clock, self.over, address_of(self.at, None))
+        self.front = Front(self.tables, None, 2**20, 2**24)
         given = (self.front, self.at, self.stop, self.over, timedelta(seconds=5))
         self.thread = Thread(target=serve, args=given)
 

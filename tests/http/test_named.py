@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.contract import committed_txlogs
+from bookkeeper.contract import marks as marks_format
 from tests.http.served import door, ndjson, numbers, queue, until
 from tests.support.keyed_rows import rows as live_rows
 from tests.support.threads import again_and_again
@@ -155,7 +155,7 @@ def test_a_sequence_that_another_run_has_committed_is_in_the_table(tmp_path: Pat
 def test_a_producer_too_many_is_refused_before_its_rows_are_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committed_txlogs, "MOST_CHANNELS", 2)
+    monkeypatch.setattr(marks_format, "MOST_CHANNELS", 2)
     lake = queue(tmp_path)
     with door(lake) as served, again_and_again(lake.tick, 0.05):
         for producer in ("a", "b"):

@@ -15,8 +15,8 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from writers.kafka.client import OFFSET_LOST, PARTITION_EOF
-from writers.kafka.places import Partition, Topic, named_id
-from writers.kafka.start import EARLIEST, GROUP, LATEST, OFFSET, Start
+from writers.kafka.partitions import Partition, Topic, named_id
+from writers.kafka.start_option import EARLIEST, GROUP, LATEST, OFFSET, Start
 from writers.timing import pause
 
 _CLUSTER = "scripted"

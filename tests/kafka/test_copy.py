@@ -20,7 +20,7 @@ from tests.support.keyed_rows import state
 from writers import Writer
 from writers.kafka import source
 from writers.kafka.client import Cluster
-from writers.kafka.places import Partition, Place
+from writers.kafka.partitions import Partition, Place
 from writers.kafka.slot_loop import read_slot
 from writers.loader.formats import Format
 from writers.timing import pause

@@ -14,7 +14,7 @@ from pyiceberg.types import BinaryType, LongType, NestedField, StringType, Times
 
 from bookkeeper.errors import ConfigInvalid
 from writers.kafka.messages import Converted, MessageReader, Outdated, converted
-from writers.kafka.places import Partition
+from writers.kafka.partitions import Partition
 from writers.loader.formats import Format
 
 JSON, DEBEZIUM = Format("ndjson"), Format("ndjson", debezium=True)

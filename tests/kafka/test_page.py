@@ -23,10 +23,10 @@ from tests.packaging.project import ROOT
 from tests.support.configured import PROGRAMS
 from tests.support.logs import logging_put_back
 from tests.support.threads import again_and_again
-from writers.kafka import start
+from writers.kafka import start_option
 from writers.kafka.client import Cluster
 from writers.kafka.messages import PARTS
-from writers.kafka.places import Partition
+from writers.kafka.partitions import Partition
 from writers.timing import utc_now
 
 PAGE = ROOT / "docs" / "kafka.md"
@@ -121,7 +121,7 @@ def test_it_names_every_part_of_a_message_and_only_places_to_go_on_that_there_ar
 
     assert all(f"`{part}`" in text for part in PARTS)
     given = re.findall(r"`--go-on (\S+)`", text)
-    assert len(given) == 3 and all(start.go_on(one).topic == "orders" for one in given)
+    assert len(given) == 3 and all(start_option.go_on(one).topic == "orders" for one in given)
 
 
 @pytest.mark.parametrize("example", examples(dict(commands())["writer", "kafka-group"]))

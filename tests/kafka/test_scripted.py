@@ -10,7 +10,7 @@ from tests.kafka.poisoned import files_lost
 from tests.kafka.scripted import Topics
 from tests.kafka.topics import Copy, queue, running, until
 from tests.support.threads import again_and_again
-from writers.kafka.places import Partition
+from writers.kafka.partitions import Partition
 
 Rows = list[tuple[str, int, int, int]]
 

@@ -10,7 +10,7 @@ from bookkeeper.stores.open import open_store
 from tests.kafka.topics import FILLED, JSON, Topics, queue, until
 from tests.support.threads import beside
 from tests.support.writer_queue import Queue
-from writers.kafka import start, tables
+from writers.kafka import start_option, tables
 from writers.kafka.command import metrics
 from writers.kafka.slot_loop import read_slot
 from writers.kafka.source import Memory, Shared, Wanted
@@ -85,7 +85,7 @@ class Copies:
 
     def _shared(self, topic: str, table: Queue, wait: Wait) -> Shared:
         return Shared(
-            Wanted("copy", [topic], start.parsed("earliest"), JSON, FILLED, slots=2, until_end=self.until_end),
+            Wanted("copy", [topic], start_option.parsed("earliest"), JSON, FILLED, slots=2, until_end=self.until_end),
             self.topics.cluster("copy"),
             Opener(table.made.folder, open_store, utc_now, wait, PATIENCE),
             table.clock,

@@ -20,7 +20,7 @@ from tests.servers.process import Server
 from tests.support.keyed_rows import rows as live_rows
 from tests.support.threads import beside
 from tests.support.writer_queue import Queue
-from writers.kafka import start
+from writers.kafka import start_option
 from writers.kafka.client import Cluster
 from writers.kafka.slot_loop import read_slot
 from writers.kafka.source import Shared, Wanted
@@ -108,7 +108,9 @@ class Copy:
     ) -> Shared:
         """Raises what `writer kafka` raises."""
         given = {"form": JSON, "filled": FILLED, "slots": 4, "until_end": True, **more}
-        wanted = Wanted(self.name, self.names, start.parsed(begin), go_on=[*map(start.go_on, go_on)], **given)
+        wanted = Wanted(
+            self.name, self.names, start_option.parsed(begin), go_on=[*map(start_option.go_on, go_on)], **given
+        )
 
         def wait(seconds: float) -> bool:
             pause(min(seconds, 0.1))

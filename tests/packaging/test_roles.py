@@ -14,7 +14,7 @@ from tests.packaging.project import ROOT, packages
 
 WALK, FOREIGN, HEADER = (f"bookkeeper/manifests/{name}.py" for name in ("walk", "foreign", "header"))
 HISTORY, PLACES = "bookkeeper/history/main_history.py", "bookkeeper/consumers/place_on_main.py"
-START = "spark_jobs/start.py"
+START = "spark_jobs/start_option.py"
 
 #: what is done: by which functions and attributes (".name": of any object), and the only modules that use one
 ROLES: dict[str, tuple[set[str], set[str]]] = {
@@ -38,7 +38,7 @@ ROLES: dict[str, tuple[set[str], set[str]]] = {
         {"bookkeeper.contract.tray.bytes_of", "bookkeeper.tick.turns.Turns"},
         {
             "bookkeeper/contract/pending_rewrites.py",
-            "bookkeeper/tick/rewrites.py",
+            "bookkeeper/tick/take_rewrites.py",
             "bookkeeper/tick/answer_column_requests.py",
         },
     ),

@@ -176,11 +176,12 @@ def _jar(jar: jars.Jar) -> None:
 
 
 def spark_jars(environ: Environ, say: Say) -> None:
-    """A Java where none is, and Spark's jars through its own package resolution."""
+    """A Java where none is, Spark's jars through its own package resolution, and the archive of Spark's classes."""
     try:
         prepare.prepare(dict(environ), spark.EVERY, say)
     except NotPossible as exc:
         raise Unavailable(f"{exc}. {exc.hint}") from exc
+    _run([sys.executable, "-m", "tests.prepare.spark_classes"], environ, say)
 
 
 def java_wheel(environ: Environ, say: Say) -> None:

@@ -50,9 +50,9 @@ STEPS = (
     ),
     Step(
         "spark",
-        "fetching a Java where none is, and Spark's jars from Maven Central, 400 MB",
+        "fetching a Java where none is, and Spark's jars from Maven Central, 400 MB; an archive of Spark's classes",
         "all that are marked spark, and those of the REST catalog",
-        lambda environ: spark.ready(dict(environ), spark.EVERY),
+        lambda environ: spark.ready_with_classes(dict(environ)),
         fetch.spark_jars,
     ),
     Step(

@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.config.settings import Reaper
-from bookkeeper.contract import committed_txlogs as marks
+from bookkeeper.contract import marks
 from bookkeeper.errors import ClockBehind, HistoryChanged, MarksLost, TableUnusable
 from reaper.clock import check_table_clock
 from reaper.consumer_guard import Hold

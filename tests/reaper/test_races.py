@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.txlog_folder import Folder, MarksCopy
 from bookkeeper.errors import CommitConflict, CommitUnknown, HistoryChanged
 from bookkeeper.stores.open import open_store

@@ -8,7 +8,7 @@ from typing import Any
 
 from bookkeeper.errors import NotPossible
 from bookkeeper.history.checkpoint import Offset
-from spark_jobs import start as starts
+from spark_jobs import start_option as starts
 from spark_jobs.begin_plan import Plan
 from tests.rules.rule import Chapter, breaks
 from tests.rules.systems import Fails
@@ -16,7 +16,7 @@ from tests.rules.systems import Fails
 rule = Chapter()
 BEGIN = "tests/spark/test_begin.py::"
 HOLD = "tests/spark/test_begin_hold.py::"
-START = "tests/spark/test_start.py::"
+START = "tests/spark/test_start_option.py::"
 
 
 @rule(
@@ -34,7 +34,7 @@ def new_queries_begin_at_the_oldest(rightly: Any, run: Any, start: Any, loaded: 
     "The stream begins behind the files that the snapshot of the batch added.",
     Fails(f"{START}test_it_begins_with_all_rows_and_goes_on_whatever_start_says_then"),
 )
-@breaks("spark_jobs.start.Loaded.after")
+@breaks("spark_jobs.start_option.Loaded.after")
 def streams_begin_before_the_batchs_own_files(rightly: Any, loaded: Any, snapshot: int | None) -> Offset:
     """The stream begins with the files of that snapshot."""
     return Offset(snapshot, 0)
@@ -44,7 +44,7 @@ def streams_begin_before_the_batchs_own_files(rightly: Any, loaded: Any, snapsho
     "A stream begins only behind a snapshot that is still on main: else it would miss what came after it.",
     Fails(f"{START}test_main_that_is_rolled_back_behind_the_batch_begins_no_stream"),
 )
-@breaks("spark_jobs.start.Loaded.has_all_after")
+@breaks("spark_jobs.start_option.Loaded.has_all_after")
 def streams_begin_off_main(rightly: Any, loaded: Any, offset: Offset) -> bool:
     """Nobody looks for the snapshot again."""
     return True
@@ -137,7 +137,7 @@ def batches_may_take_for_ever(rightly: Any, batch: Any, history: Any, settings: 
     "A time before the commits that are kept is refused: what came since is unknown.",
     Fails(f"{START}test_a_time_reads_what_was_committed_since_and_is_refused_when_that_is_expired"),
 )
-@breaks("spark_jobs.start.Loaded._since")
+@breaks("spark_jobs.start_option.Loaded._since")
 def expired_times_are_the_oldest(rightly: Any, loaded: Any, moment: Any) -> Offset:
     """Such a time means the oldest commit."""
     try:
@@ -151,6 +151,6 @@ def expired_times_are_the_oldest(rightly: Any, loaded: Any, moment: Any) -> Offs
     "A time that has not come yet, or names no zone, is refused.",
     Fails(f"{START}test_a_time_without_a_zone_or_in_the_future_and_other_words_are_refused"),
 )
-@breaks("spark_jobs.start.check")
+@breaks("spark_jobs.start_option.check")
 def queries_begin_at_any_time(rightly: Any, start: Any, now: Any) -> None:
     """Any time will do."""

@@ -17,7 +17,7 @@ from pyiceberg.typedef import Record
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract import marks as marks_format
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.commit_attempt import CommitAttempt
@@ -42,7 +42,7 @@ CATALOGS = "tests/catalogs/test_faults.py::"
     Fails(f"{OUTCOMES}test_an_attempt_that_is_applied_after_our_retry_is_refused_by_its_guard"),
     Fails(f"{CATALOGS}test_no_row_is_lost_or_doubled_whatever_happens_to_a_commit[rest-late_after]"),
 )
-@breaks("bookkeeper.ledger.commit_attempt.guards")
+@breaks("bookkeeper.ledger.commit_attempt.commit_guards")
 def main_is_not_guarded(rightly: Any, view: View) -> Any:
     """A commit is guarded by the table's uuid alone."""
     return rightly(view)[:1]
@@ -52,7 +52,7 @@ def main_is_not_guarded(rightly: Any, view: View) -> Any:
     "A commit holds only while the table has the uuid that was loaded.",
     Fails("tests/catalogs/test_contract.py::test_a_commit_to_another_table_of_that_name_is_refused"),
 )
-@breaks("bookkeeper.ledger.commit_attempt.guards")
+@breaks("bookkeeper.ledger.commit_attempt.commit_guards")
 def the_uuid_is_not_guarded(rightly: Any, view: View) -> Any:
     """A commit is guarded by `main` alone, which is null in every empty table."""
     return rightly(view)[1:]

@@ -9,8 +9,8 @@ from typing import Any
 from tests.rules.rule import Chapter, Patch, breaks, put
 from tests.rules.systems import Fails
 from writers.kafka.client import PARTITION_EOF
-from writers.kafka.places import Partition, Topic
-from writers.kafka.start import EARLIEST, Start
+from writers.kafka.partitions import Partition, Topic
+from writers.kafka.start_option import EARLIEST, Start
 
 rule = Chapter()
 COPY = "tests/kafka/test_scripted.py::"
@@ -44,16 +44,16 @@ def channels_are_named_by_topics(patch: Patch) -> None:
     def is_of(rightly: Any, known: Any, topic: Topic) -> bool:
         return bool(rightly(known, named(topic)))
 
-    put(patch, "writers.kafka.places.Topic.channel", channel)
-    put(patch, "writers.kafka.places.Chains.place", place)
-    put(patch, "writers.kafka.places.Chains._is_of", is_of)
+    put(patch, "writers.kafka.partitions.Topic.channel", channel)
+    put(patch, "writers.kafka.partitions.Chains.place", place)
+    put(patch, "writers.kafka.partitions.Chains._is_of", is_of)
 
 
 @rule(
     "A topic that was made anew is not read unless it is said to: what was not read of the old one is lost.",
     Fails(f"{COPY}test_a_topic_that_was_made_anew_stops_its_partitions_until_it_is_said_to_go_on"),
 )
-@breaks("writers.kafka.places.Chains.earlier")
+@breaks("writers.kafka.partitions.Chains.earlier")
 def earlier_topics_are_forgotten(rightly: Any, chains: Any, topic: Topic, number: int) -> str | None:
     """A topic of a new id is one that nothing was read of."""
     return None
@@ -118,7 +118,7 @@ def partitions_go_on_behind_bad_messages(rightly: Any, reader: Any, messages: An
     Fails(f"{COPY}test_retention_that_passes_a_stopped_copy_stops_the_partition"),
     Fails(f"{COPY}test_a_log_that_was_cut_stops_the_partition_also_where_it_is_longer_now"),
 )
-@breaks("writers.kafka.run.Run._lost")
+@breaks("writers.kafka.run.Run._go_on")
 def lost_places_are_guessed(rightly: Any, run: Any, cursor: Any, cause: str) -> None:
     """It goes on with the first message that is there."""
     run._handling = replace(run._handling, go_on=lambda partition: Start(EARLIEST))
@@ -129,7 +129,7 @@ def lost_places_are_guessed(rightly: Any, run: Any, cursor: Any, cause: str) -> 
     "The leader epoch of the last message comes with a place: by it the client sees that a log was cut.",
     Fails(f"{COPY}test_a_log_that_was_cut_stops_the_partition_also_where_it_is_longer_now"),
 )
-@breaks("writers.kafka.places.Place.text")
+@breaks("writers.kafka.partitions.Place.text")
 def epochs_are_forgotten(rightly: Any, place: Any, topic: str) -> str:
     """No txlog says an epoch."""
     return str(rightly(replace(place, epoch=None), topic))
@@ -139,7 +139,7 @@ def epochs_are_forgotten(rightly: Any, place: Any, topic: str) -> str:
     "A partition that was added is read from its beginning, wherever the copy began.",
     Fails(f"{COPY}test_a_partition_that_is_added_is_read_from_its_beginning_also_where_the_copy_began_at_the_end"),
 )
-@breaks("writers.kafka.places.Chains.begun")
+@breaks("writers.kafka.partitions.Chains.begun")
 def added_partitions_begin_like_others(rightly: Any, chains: Any, topic: Topic) -> int | None:
     """How many partitions there were when the topic was begun is forgotten."""
     return None
@@ -149,7 +149,7 @@ def added_partitions_begin_like_others(rightly: Any, chains: Any, topic: Topic) 
     "A partition that another slot has read is refused: with another number of slots it would be read twice.",
     Fails(f"{COPY}test_another_number_of_slots_is_refused"),
 )
-@breaks("writers.kafka.places.Chains.place")
+@breaks("writers.kafka.partitions.Chains.place")
 def any_slot_reads_a_partition(rightly: Any, chains: Any, topic: Topic, number: int, slot: str) -> Any:
     """Of what other slots have read nothing is known."""
     known = next((item for item in chains._known if (item.topic_id, item.number) == (topic.id, number)), None)

@@ -9,14 +9,14 @@ from unittest import mock
 
 import pyarrow as pa
 
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.format.records import Records
 from tests.chaos.scenes.upserting import Upserting
 from tests.rules.rule import Chapter, breaks
 from tests.rules.systems import Fails, Fuzzed, Modelled, Scene, Simulated
 from tests.support.faults import AFTER
-from writers.files.roll_files import UnpublishedFiles
+from writers.files.unpublished_files import UnpublishedFiles
 
 rule = Chapter()
 HISTORIES = (
@@ -219,7 +219,7 @@ def newest_marks_are_pruned(rightly: Any, prune: Any, marks: Marks, now: Any, ke
     "A paused run of a writer that was forgotten is rejected: it may be older than what is in.",
     Fails("tests/commands/test_forget.py::test_a_paused_run_of_a_forgotten_writer_brings_no_old_rows_back"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Marks.may_go_on")
+@breaks("bookkeeper.contract.marks.Marks.may_go_on")
 def forgotten_runs_go_on(rightly: Any, marks: Marks, name: TxlogName, created_ms: int) -> bool:
     """A run whose writer was forgotten goes on as a new one."""
     return bool(rightly(marks, name, created_ms)) and bool(marks.writer(name.writer).incarnations)
@@ -250,7 +250,7 @@ def bound_deletes_miss_rows(rightly: Any, planner: Any, txlog: Any) -> None:
     Fuzzed(2000),
     Fails(f"{BAD_DELETES}test_a_bad_txlog_is_rejected_with_a_reason[deletes by other columns]"),
 )
-@breaks("bookkeeper.tick.check._check_deletes")
+@breaks("bookkeeper.tick.check_txlog._check_deletes")
 def any_delete_file(rightly: Any, schema_id: int, deletes: Any, rules: Any) -> None:
     """What a delete file says of itself is not compared."""
 

@@ -44,9 +44,9 @@ def folds_never_run(rightly: Any, folds: Any, view: Any, now: datetime) -> Any:
 
 @rule(
     "Rewrites that compactors publish are committed.",
-    Fails("tests/tick/test_rewrites.py::test_a_published_rewrite_is_committed_and_leaves_the_folder"),
+    Fails("tests/tick/test_take_rewrites.py::test_a_published_rewrite_is_committed_and_leaves_the_folder"),
 )
-@breaks("bookkeeper.tick.rewrites.Rewrites.run")
+@breaks("bookkeeper.tick.take_rewrites.Rewrites.run")
 def rewrites_are_never_committed(rightly: Any, rewrites: Any, view: Any, now: datetime) -> Any:
     """Nobody looks into rewrites/."""
     return view

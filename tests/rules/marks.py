@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 from unittest import mock
 
-from bookkeeper.contract.committed_txlogs import Mark, Marks
+from bookkeeper.contract.marks import Mark, Marks
 from bookkeeper.contract.names import TxlogName
-from bookkeeper.ledger.commit_request import guards
+from bookkeeper.ledger.commit_request import commit_guards
 from tests.chaos.scenes.ticking import Ticking
 from tests.rules.rule import Chapter, Patch, breaks
 from tests.rules.systems import Fails, Modelled, Scene, Simulated
@@ -25,7 +25,7 @@ REPLAY = "tests/commands/test_replay.py::"
     Simulated(6000),
     Fails(f"{MARKS}test_txlogs_left_by_a_crash_are_recognised_and_deleted"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Mark.is_in")
+@breaks("bookkeeper.contract.marks.Mark.is_in")
 def marks_are_not_asked(rightly: Any, mark: Mark, sequence: int) -> bool:
     """Whatever is pending is new."""
     return False
@@ -35,7 +35,7 @@ def marks_are_not_asked(rightly: Any, mark: Mark, sequence: int) -> bool:
     "A txlog counts as in only up to its incarnation's mark.",
     Simulated(400),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Mark.is_in")
+@breaks("bookkeeper.contract.marks.Mark.is_in")
 def the_next_sequence_counts_as_in(rightly: Any, mark: Mark, sequence: int) -> bool:
     """The mark is one too high."""
     return sequence <= mark.last + 1
@@ -46,7 +46,7 @@ def the_next_sequence_counts_as_in(rightly: Any, mark: Mark, sequence: int) -> b
     Fails("tests/tick/test_gaps.py::test_a_txlog_that_comes_late_gets_in_through_its_hole"),
     Fails(f"{REPLAY}test_a_replayed_txlog_gets_in_exactly_once_and_only_then_leaves_rejected"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Mark.is_in")
+@breaks("bookkeeper.contract.marks.Mark.is_in")
 def holes_count_as_in(rightly: Any, mark: Mark, sequence: int) -> bool:
     """Whatever is below the mark is in."""
     return sequence <= mark.last
@@ -58,7 +58,7 @@ def holes_count_as_in(rightly: Any, mark: Mark, sequence: int) -> bool:
     Scene(Ticking, AFTER, "commit_table", "wrong"),
     Fails("tests/tick/test_gaps.py::test_a_txlog_that_comes_late_gets_in_through_its_hole"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Mark.advanced")
+@breaks("bookkeeper.contract.marks.Mark.advanced")
 def holes_are_forgotten(rightly: Any, mark: Mark, name: TxlogName, at_ms: int = 0) -> Mark:
     """Whatever is passed over counts as in."""
     return Mark(max(mark.last, name.sequence), (), max(at_ms, mark.seen_ms))
@@ -71,7 +71,7 @@ def holes_are_forgotten(rightly: Any, mark: Mark, name: TxlogName, at_ms: int = 
 )
 def any_number_of_holes(patch: Patch) -> None:
     """A gap of any length becomes holes."""
-    for where in ("bookkeeper.contract.committed_txlogs", "bookkeeper.tick.plan_batch"):
+    for where in ("bookkeeper.contract.marks", "bookkeeper.tick.plan_batch"):
         patch.setattr(f"{where}.MOST_HOLES", 10**6)
 
 
@@ -80,7 +80,7 @@ def any_number_of_holes(patch: Patch) -> None:
     Fails(f"{MARKS}test_marks_of_an_idle_incarnation_are_pruned_and_positions_never"),
     Fails("tests/contract/test_marks.py::test_pruning_drops_what_is_idle_and_keeps_every_position"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Marks.pruned")
+@breaks("bookkeeper.contract.marks.Marks.pruned")
 def positions_are_pruned(rightly: Any, marks: Marks, *given: Any, **named: Any) -> Marks:
     """A writer without a mark loses its position."""
     left: Marks = rightly(marks, *given, **named)
@@ -93,7 +93,7 @@ def positions_are_pruned(rightly: Any, marks: Marks, *given: Any, **named: Any) 
     Simulated(1500),
     Fails("tests/contract/test_marks.py::test_pruning_drops_nothing_that_was_seen_since"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Marks.pruned")
+@breaks("bookkeeper.contract.marks.Marks.pruned")
 def busy_marks_are_pruned(rightly: Any, marks: Marks, idle_before_ms: int, *given: Any, **named: Any) -> Marks:
     """A mark is pruned that was just seen."""
     return rightly(marks, idle_before_ms + 10**9, *given, **named)
@@ -105,7 +105,7 @@ def busy_marks_are_pruned(rightly: Any, marks: Marks, idle_before_ms: int, *give
     Fails(f"{MARKS}test_marks_stay_while_a_name_in_the_folder_needs_them"),
     Fails("tests/contract/test_marks.py::test_pruning_keeps_a_run_that_a_name_in_the_folder_needs"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Marks.pruned")
+@breaks("bookkeeper.contract.marks.Marks.pruned")
 def named_marks_are_pruned(
     rightly: Any, marks: Marks, idle_before_ms: int, named: Any, *given: Any, **more: Any
 ) -> Marks:
@@ -118,7 +118,7 @@ def named_marks_are_pruned(
     Modelled("PruneWaiting"),
     Fails(f"{MARKS}test_a_first_txlog_that_waits_is_not_overtaken_by_the_pruning"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Marks.pruned")
+@breaks("bookkeeper.contract.marks.Marks.pruned")
 def waiting_runs_are_overtaken_by_pruning(
     rightly: Any, marks: Marks, idle_before_ms: int, named: Any, waiting: Any = (), of: Any = None
 ) -> Marks:
@@ -131,7 +131,7 @@ def waiting_runs_are_overtaken_by_pruning(
     Modelled("PrunedRejected"),
     Fails(f"{MARKS}test_a_txlog_from_before_the_pruning_is_rejected_and_never_committed"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Marks.is_pruned")
+@breaks("bookkeeper.contract.marks.Marks.is_pruned")
 def pruned_txlogs_are_new(rightly: Any, marks: Marks, name: TxlogName, created_ms: int) -> bool:
     """What no mark knows is new."""
     return False
@@ -154,7 +154,7 @@ def a_run_that_goes_on_is_new(rightly: Any, marks: Marks, *given: Any) -> Marks:
     Fails(f"{REPLAY}test_what_was_rejected_beside_a_forced_replay_and_arrives_again_is_rejected_again"),
     Fails(f"{REPLAY}test_what_was_rejected_of_a_run_that_goes_on_and_arrives_again_is_rejected_again"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Marks.is_pruned")
+@breaks("bookkeeper.contract.marks.Marks.is_pruned")
 def remade_marks_are_believed(rightly: Any, marks: Marks, name: TxlogName, created_ms: int) -> bool:
     """A mark that was made anew counts as if it had always been there."""
     return marks.mark(name) is None and rightly(marks, name, created_ms)
@@ -166,7 +166,7 @@ def remade_marks_are_believed(rightly: Any, marks: Marks, name: TxlogName, creat
         "tests/tick/test_writer_order.py::test_what_else_is_of_a_pruned_run_that_was_given_up_in_part_stays_rejected"
     ),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Marks.discarded")
+@breaks("bookkeeper.contract.marks.Marks.discarded")
 def discarded_runs_were_never_pruned(rightly: Any, marks: Marks, name: TxlogName, *given: Any) -> Marks:
     """The mark that is made anew counts as if it had always been there."""
     made: Marks = rightly(marks, name, *given)
@@ -258,7 +258,7 @@ def another_tables_folder_is_taken(patch: Patch) -> None:
 @breaks("bookkeeper.ledger.ledger.Ledger.record")
 def marks_alone_are_not_guarded(rightly: Any, ledger: Any, view: Any, marks: Marks, why: str) -> Any:
     """A commit that adds no file is not guarded by `main`."""
-    with mock.patch("bookkeeper.ledger.commit_attempt.guards", lambda view: guards(view)[:1]):
+    with mock.patch("bookkeeper.ledger.commit_attempt.commit_guards", lambda view: commit_guards(view)[:1]):
         return rightly(ledger, view, marks, why)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyiceberg.table.snapshots import Operation
 
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.offsets import Offsets
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import ChannelTaken, EntryInvalid, TooManyChannels
@@ -61,7 +61,7 @@ def positions_of_slots_are_counted(rightly: Any, slot: Any, name: Any, given: An
     Fails(f"{TICK}test_offsets_come_with_the_rows_and_channels_that_are_not_named_stay"),
     Fails(f"{CONTRACT}test_a_channel_that_a_txlog_does_not_name_stays_where_it_was"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.merged", "bookkeeper.tick.plan_batch.merged")
+@breaks("bookkeeper.contract.marks.merged", "bookkeeper.tick.plan_batch.merged")
 def offsets_are_replaced(rightly: Any, before: Offsets, reached: Offsets) -> Offsets:
     """A txlog says all offsets of its slot."""
     return reached or before
@@ -132,7 +132,7 @@ def empty_appends(rightly: Any, new: NewSnapshot, operation: Operation, about: A
     Fails(f"{TICK}test_a_program_that_knows_version_1_alone_halts_and_says_upgrade"),
     Fails(VERSION_2),
 )
-@breaks("bookkeeper.contract.committed_txlogs.to_json")
+@breaks("bookkeeper.contract.marks.to_json")
 def old_programs_take_marks_with_offsets(rightly: Any, marks: Marks) -> Any:
     """Marks are version 1 whatever is in them."""
     return {**rightly(marks), "version": 1}
@@ -156,7 +156,7 @@ def an_old_program_forgets_offsets(rightly: Any, table: Any) -> Marks:
     Fails(f"{TICK}test_offsets_stay_when_marks_are_pruned"),
     Fails(f"{CONTRACT}test_no_change_of_marks_but_forget_loses_offsets"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Marks.pruned")
+@breaks("bookkeeper.contract.marks.Marks.pruned")
 def pruning_forgets_offsets(rightly: Any, marks: Marks, *given: Any, **named: Any) -> Marks:
     """Of a writer without marks only the position is left."""
     left: Marks = rightly(marks, *given, **named)
@@ -169,7 +169,7 @@ def pruning_forgets_offsets(rightly: Any, marks: Marks, *given: Any, **named: An
     Fails(f"{TICK}test_channels_past_the_room_cost_their_txlog_alone"),
     Fails(f"{TICK}test_two_thousand_channels_are_the_room"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Marks.with_channels")
+@breaks("bookkeeper.contract.marks.Marks.with_channels")
 def any_number_of_channels(rightly: Any, marks: Marks, writer: str, reached: Any, new: Offsets) -> Any:
     """No channel is counted."""
     try:
@@ -183,7 +183,7 @@ def any_number_of_channels(rightly: Any, marks: Marks, writer: str, reached: Any
     Fails(f"{TICK}test_a_channel_has_one_slot_in_a_batch_and_in_the_table"),
     Fails(f"{REHASH}test_an_instance_with_the_former_number_begins_no_channel_anew"),
 )
-@breaks("bookkeeper.contract.committed_txlogs.Marks.with_channels")
+@breaks("bookkeeper.contract.marks.Marks.with_channels")
 def a_channel_has_many_slots(rightly: Any, marks: Marks, writer: str, reached: Any, new: Offsets) -> Any:
     """Each slot has the channels that it names."""
     try:

@@ -26,6 +26,7 @@ from tests.rules import (
     sinking,
     storing,
     txlogs,
+    watching,
     writing,
 )
 from tests.rules.rule import Rule
@@ -52,6 +53,7 @@ CHAPTERS = (
     letters.rule,
     replay.rule,
     serving.rule,
+    watching.rule,
     growing.rule,
     storing.rule,
     liveness.rule,

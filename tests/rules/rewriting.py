@@ -20,7 +20,7 @@ from tests.support.faults import AFTER
 rule = Chapter()
 LEDGER = "tests/ledger/test_rewrites.py::"
 DELETES = "tests/ledger/test_rewrites_deletes.py::"
-TICK = "tests/tick/test_rewrites.py::"
+TICK = "tests/tick/test_take_rewrites.py::"
 WORKER = "tests/reaper/compactor/test_worker.py::"
 
 
@@ -163,7 +163,7 @@ def rollbacks_to_files_that_are_gone(rightly: Any, *given: Any) -> None:
     "New files were written less than half the orphan age ago.",
     Fails(f"{TICK}test_new_files_must_be_there_as_described_and_not_old"),
 )
-@breaks("bookkeeper.tick.rewrites.check_new_files")
+@breaks("bookkeeper.tick.take_rewrites.check_new_files")
 def old_new_files_are_taken(rightly: Any, rewrites: Any, open_store: Any, written_after: datetime) -> Any:
     """New files may be of any age."""
     return rightly(rewrites, open_store, written_after - timedelta(days=10**4))

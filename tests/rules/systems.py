@@ -86,7 +86,7 @@ class Fuzzed:
 
     def find(self, rule: Rule) -> Found | None:
         # Most of what is let in is refused for its name as well.
-        with rule.broken(), mock.patch("bookkeeper.tick.check.check_names", return_value=None):
+        with rule.broken(), mock.patch("bookkeeper.tick.check_txlog.check_names", return_value=None):
             item = FaultClass("fuzz", lambda seed, budget: fuzz(self.txlogs, seed, budget))
             (result,) = run_all([item], 1, Budget(), cores=1, limit_seconds=120)
         done = result.tally

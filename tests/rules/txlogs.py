@@ -165,7 +165,7 @@ class _Nothing(set[str]):
     Fails("tests/tick/test_file_names.py::test_a_file_of_another_txlog_is_refused_and_no_row_is_lost"),
     Fails("tests/tick/test_file_names.py::test_a_back_dated_txlog_that_names_the_file_of_a_pending_one_is_refused"),
 )
-@breaks("bookkeeper.tick.check.check_names")
+@breaks("bookkeeper.tick.check_txlog.check_names")
 def files_of_any_name(rightly: Any, name: Any, paths: Any, strict: bool) -> None:
     """A txlog names what files it likes."""
 
@@ -184,7 +184,7 @@ def incarnations_within_words(rightly: Any, segment: str, incarnation: str) -> b
     "A name of a strict table begins with its txlog's.",
     Fails("tests/tick/test_file_names.py::test_a_table_turns_strict_by_a_setting_and_back"),
 )
-@breaks("bookkeeper.tick.check.check_names")
+@breaks("bookkeeper.tick.check_txlog.check_names")
 def strict_names_are_loose(rightly: Any, name: Any, paths: Any, strict: bool) -> Any:
     """Every table is loose."""
     return rightly(name, paths, False)
@@ -194,7 +194,7 @@ def strict_names_are_loose(rightly: Any, name: Any, paths: Any, strict: bool) ->
     "Two files of one txlog differ in more than upper and lower case.",
     Fails(f"{BAD_INPUT}test_a_bad_txlog_is_rejected_with_a_reason[one name twice, but for its case]"),
 )
-@breaks("bookkeeper.tick.check.check_names")
+@breaks("bookkeeper.tick.check_txlog.check_names")
 def names_differ_by_case(rightly: Any, name: Any, paths: Sequence[str], strict: bool) -> Any:
     """A txlog's names are not compared."""
     return next((loose for path in paths if (loose := rightly(name, [path], strict)) is not None), None)
@@ -233,7 +233,7 @@ def txlogs_of_any_table(rightly: Any, txlog: Any, rules: Any, now_ms: int) -> An
     Fuzzed(2000),
     Fails(f"{BAD_INPUT}test_a_bad_txlog_is_rejected_with_a_reason[a path beside the data path]"),
 )
-@breaks("bookkeeper.tick.check._check_row")
+@breaks("bookkeeper.tick.check_txlog._check_row")
 def files_anywhere(rightly: Any, row: Any, path: str, rules: Any, required: Any) -> None:
     """Any location is taken."""
 
@@ -300,7 +300,7 @@ def the_lookup_is_too_late(rightly: Any, book: Any, tick: Any, attempt: Any) -> 
         "tests/tick/test_lying_counts.py::test_three_txlogs_whose_rows_no_sum_holds_are_refused_and_the_good_one_gets_in"
     ),
 )
-@breaks("bookkeeper.tick.check.impossible_counts")
+@breaks("bookkeeper.tick.check_txlog.impossible_counts")
 def any_counts(rightly: Any, records: int, size: int) -> str:
     """A file may have any number of records."""
     return ""
@@ -319,18 +319,18 @@ def entries_are_not_counted(rightly: Any, *given: Any) -> None:
 @rule(
     "A txlog from the future is refused: nothing would be older, and pruning could not tell it.",
     Fails("tests/tick/test_clocks.py::test_a_writer_whose_clock_is_hours_ahead_is_rejected_and_no_other"),
-    Fails("tests/tick/test_check.py::test_an_hour_ahead_is_allowed_and_no_more"),
+    Fails("tests/tick/test_check_txlog.py::test_an_hour_ahead_is_allowed_and_no_more"),
 )
 def the_future_is_taken(patch: Patch) -> None:
     """A txlog may be created at any time."""
-    set_value(patch, "bookkeeper.tick.check.FUTURE_MS", 10**15)
+    set_value(patch, "bookkeeper.tick.check_txlog.FUTURE_MS", 10**15)
 
 
 @rule(
     "A run from the future is refused: on a keyed table no other run would ever come after it.",
     Fails("tests/tick/test_future_runs.py::test_on_an_append_only_table_it_is_refused_too_and_the_others_get_in"),
 )
-@breaks("bookkeeper.tick.check.check_started")
+@breaks("bookkeeper.tick.check_txlog.check_started")
 def runs_from_the_future(rightly: Any, name: Any, marks: Any, now_ms: int) -> None:
     """An incarnation may begin at any time."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.cli.serve import _say_late
+from bookkeeper.cli.run import _say_late
 from bookkeeper.config.load import parse
 from bookkeeper.leases.lease import FileLease
 from tests.serve.daemons import Tables

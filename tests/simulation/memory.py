@@ -177,6 +177,16 @@ class MemoryStore:
         start = len(self.url) + 1
         return iter([Listed(at[start:], len(item.data), item.modified) for at, item in found])
 
+    def delete_if(self, key: str, tag: str) -> None:
+        at = self._at(key)
+
+        def act() -> None:
+            if self.disk.has(at) and self._there(at).tag != tag:
+                raise Changed(f"{at} was replaced")
+            self.disk.delete(at)
+
+        self._call("delete", key, WRITES, act)
+
     def delete_many(self, keys: Iterable[str]) -> int:
         listed = list(keys)
         for key in listed:

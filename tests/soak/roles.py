@@ -5,6 +5,7 @@ The processes of a soak that are no programs of ours: writers without and with p
     python -m tests.soak.roles copy CONFIG OUTPUT [once]
 """
 
+import os
 import sqlite3
 import sys
 import time
@@ -12,17 +13,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
 
+from bookkeeper.config.load import load
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.consumers import Consumer, SqlitePlace
+from bookkeeper.contract.txlog_folder import folder_url
 from bookkeeper.errors import Backpressure, Fenced, StorageUnavailable, UnknownOutcome
+from bookkeeper.stores.store import Store
 from tests.soak.journal import AT, DONE, TRY, Journal
 from tests.soak.plan import COPY, folder_of
 from writers import Writer
+from writers.reach import CATALOG, Reach
 
 KEYS = 150
 
@@ -40,6 +46,7 @@ class Job:
 
     name: str
     folder: str
+    stores: Callable[[str], Store]
     journal: Journal
     seed: int
     pause: float
@@ -48,7 +55,8 @@ class Job:
     def runs(self, run: Callable[["Job", Writer], None]) -> None:
         """Runs until a signal; a run that is fenced or does not know ends, and the next one goes on."""
         while not self.stop.requested:
-            with suppress(Fenced, UnknownOutcome), Writer.open(self.folder, self.name) as writer:
+            opened = partial(Writer.open, self.folder, self.name, stores=self.stores)
+            with suppress(Fenced, UnknownOutcome), opened() as writer:
                 run(self, writer)
 
     def publish(self, writer: Writer, first: int, last: int, at: int, position: int | None = None) -> None:
@@ -153,7 +161,11 @@ def main(name: str, config: str, root: str, *more: str) -> None:
         return
     run, table = KINDS[name.partition("-")[0]]
     journal = Journal(Path(root) / "journal" / name)
-    Job(name, folder_of(config, table), journal, int(more[0]), float(more[1])).runs(run)
+    settings = load(config, os.environ)
+    section, reach = settings.tables[table], Reach(settings)
+    is_governed = section.credentials == CATALOG
+    place = folder_url(section, reach.location(section)) if is_governed else section.folder or folder_of(config, table)
+    Job(name, place, reach, journal, int(more[0]), float(more[1])).runs(run)
 
 
 if __name__ == "__main__":

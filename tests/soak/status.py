@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.support.harness import percentile
-from bookkeeper.contract import committed_txlogs as marks
+from bookkeeper.contract import marks
 from bookkeeper.contract.names import TxlogName
 from tests.soak.journal import DONE
 from tests.soak.plan import Ground, local

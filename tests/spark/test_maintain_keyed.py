@@ -13,7 +13,7 @@ from bookkeeper.contract import fold_pause
 from bookkeeper.errors import Retry
 from bookkeeper.folds import duty
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES
-from bookkeeper.tick import rewrites
+from bookkeeper.tick import take_rewrites
 from bookkeeper.tick.duties import Duties
 from bookkeeper.tick.tick import Bookkeeper
 from spark_jobs import compact, maintain
@@ -66,8 +66,8 @@ def table(keyed: Queue, monkeypatch: pytest.MonkeyPatch) -> Upserted:
     """Twenty keys in one file, and four upserts."""
     none = timedelta(0)
     for module, name in (
-        (rewrites, "LIST_EVERY"),
-        (rewrites, "LIST_SELDOM"),
+        (take_rewrites, "LIST_EVERY"),
+        (take_rewrites, "LIST_SELDOM"),
         (duty, "LOOK_EVERY"),
         (duty, "PAUSED_LOOK"),
     ):

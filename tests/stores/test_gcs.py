@@ -202,6 +202,18 @@ def test_deleting_passes_over_what_is_not_there_and_not_over_a_missing_bucket() 
         store(NO_BUCKET, NO_BUCKET)[0].delete_many(["a"])
 
 
+def test_deleting_by_tag_names_the_generation() -> None:
+    made, google = store((204, b""), NO_OBJECT, (412, b""), (200, b'{"size": "1"}'), (412, b""), NO_OBJECT)
+    made.delete_if("a", "17")
+    made.delete_if("a", "17")
+    with pytest.raises(Changed):
+        made.delete_if("a", "17")
+    made.delete_if("a", "17")
+    assert [(method, query) for method, _, query, _ in google.asked][:3] == [
+        ("DELETE", {"ifGenerationMatch": "17"})
+    ] * 3
+
+
 def test_a_listing_goes_on_page_by_page_and_shows_no_folders() -> None:
     item = {"name": "root/a", "size": "3", "updated": "2026-11-21T20:00:00.123Z"}
     pages = [

@@ -7,17 +7,20 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bookkeeper.errors import AlreadyExists, Missing, StorageUnavailable
+from bookkeeper.errors import AlreadyExists, Changed, Missing, StorageUnavailable
 from bookkeeper.stores.beneath import best
 from bookkeeper.stores.local import LocalStore
 from bookkeeper.stores.store import translated
 from tests.support import racers
 from tests.support.crew import Crew
+from tests.support.faults import Crash
 
 PROCESSES, ROUNDS = 4, 150
 TESTS = Path(__file__).parents[2]
@@ -318,3 +321,55 @@ def test_a_full_disk_is_said_with_what_makes_room() -> None:
     ):
         file.write(b"x")
     assert "Make room" in caught.value.hint and "goes on by itself" in caught.value.hint
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_a_file_replaced_while_it_is_deleted_by_its_tag_outlives_a_crash_at_any_step(
+    root: Path, store: LocalStore, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    tag = store.replace("a/b", b"old")
+    calls, rename = [], os.rename
+
+    def counted(name: str) -> Callable[..., Any]:
+        act = getattr(os, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            if name == "rename" and given[0] == "b":
+                (root / "new").write_bytes(b"newer")
+                rename(root / "new", root / "a" / "b")
+            if len(calls) == step:
+                raise Crash("")
+            calls.append(name)
+            return act(*given, **named)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("rename", "link", "unlink", "fsync"):
+            patch.setattr(os, name, counted(name))
+        with pytest.raises((Crash, Changed)):
+            store.delete_if("a/b", tag)
+    with suppress(Changed):
+        store.delete_if("a/b", tag)
+    assert store.read("a/b") == b"newer"
+    assert names(root / "a") == ["b"]
+
+
+def test_a_file_that_was_replaced_after_a_crash_is_not_put_back_over(root: Path, store: LocalStore) -> None:
+    tag = store.replace("a", b"newest")
+    (root / ".a.deleting").write_bytes(b"before it")
+    with pytest.raises(Changed):
+        store.delete_if("a", "another")
+    assert store.read("a") == b"newest"
+    store.delete_if("a", tag)
+    assert names(root) == []
+
+
+def test_a_file_of_another_user_is_put_back_where_links_are_forbidden(
+    root: Path, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / ".a.deleting").write_bytes(b"1")
+    monkeypatch.setattr(os, "link", lambda *given, **named: (_ for _ in ()).throw(PermissionError(1, "forbidden")))
+    with pytest.raises(Changed):
+        store.delete_if("a", "another")
+    assert store.read("a") == b"1"

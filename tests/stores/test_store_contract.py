@@ -6,8 +6,16 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from bookkeeper.errors import AlreadyExists, Changed, Missing, PathRefused, StorageUnavailable, TooLarge
-from bookkeeper.stores.store import Head, ObjectVersion, Part, Range, Store, key_in
+from bookkeeper.errors import (
+    AlreadyExists,
+    Changed,
+    Missing,
+    NotPossible,
+    PathRefused,
+    StorageUnavailable,
+    TooLarge,
+)
+from bookkeeper.stores.store import Head, ObjectVersion, Part, Range, Store, check_deletes_by_tag, key_in
 from tests.support.stores import Opener, open_at, rounds
 from tests.support.threads import at_once, meanwhile
 
@@ -273,6 +281,47 @@ def test_many_that_delete_the_same_at_once_all_succeed(stores: Opener) -> None:
         stores().create(name, b"1")
     assert at_once([partial(stores().delete_many, names) for _ in range(4)]) == [50] * 4
     assert keys(stores()) == []
+
+
+def test_the_version_with_the_tag_is_deleted_and_no_other(store: Store) -> None:
+    store.create("a/b", b"1")
+    _, old = store.read_tagged("a/b")
+    new = store.replace("a/b", b"22")
+    with pytest.raises(Changed):
+        store.delete_if("a/b", old)
+    assert store.read("a/b") == b"22"
+    store.delete_if("a/b", new)
+    assert [key for key in keys(store) if not key.startswith(".")] == []
+
+
+def test_deleting_by_tag_passes_over_what_is_not_there(store: Store) -> None:
+    tag = store.replace("a", b"1")
+    for key in ("gone", "nowhere/at/all", "a/below", "x" * 3000):
+        store.delete_if(key, tag)
+    assert store.read("a") == b"1"
+    with pytest.raises(PathRefused):
+        store.delete_if("../a", tag)
+
+
+def test_a_storage_that_deletes_by_tag_is_known_and_its_probe_leaves_nothing(store: Store) -> None:
+    check_deletes_by_tag(store, "probe")
+    assert keys(store) == []
+
+
+def test_a_storage_that_ignores_the_tag_of_a_delete_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(store), "delete_if", lambda self, key, tag: self.delete_many([key]))
+    with pytest.raises(NotPossible, match="ignores the condition of a delete"):
+        check_deletes_by_tag(store, "probe")
+
+
+def test_what_is_replaced_while_it_is_deleted_by_its_tag_is_never_lost(stores: Opener) -> None:
+    writing, deleting = stores(), stores()
+    for number in range(rounds(stores, ROUNDS)):
+        key = f"race/{number}"
+        tag = writing.replace(key, b"old")
+        replaced, _ = at_once([partial(writing.replace, key, b"newer"), partial(deleting.delete_if, key, tag)])
+        assert isinstance(replaced, str)
+        assert writing.read(key) == b"newer"
 
 
 def test_a_location_below_the_store_has_a_key(store: Store) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import (

@@ -86,7 +86,9 @@ class Place:
         return Table(**{"file_names": "loose", **self._names(), **settings})
 
     def lake(self, **settings: Any) -> "CatalogLake":
-        """A new queue."""
+        """A new queue; what an earlier one's line did to requests is over."""
+        if self.proxy is not None:
+            self.proxy.use(Line())
         return CatalogLake(self, **{**self._names(), **settings})
 
     def _names(self) -> dict[str, Any]:

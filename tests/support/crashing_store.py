@@ -9,7 +9,7 @@ from tests.support.wrapped import WrappedStore
 
 POINTS = 100  # more than any act has
 READS = ("read", "read_many", "read_tagged", "read_versions", "size", "sizes", "modified")
-CALLS = (*READS, "create", "replace", "move", "upload", "delete_many")
+CALLS = (*READS, "create", "replace", "move", "upload", "delete_many", "delete_if")
 
 
 class CrashingStore(WrappedStore):

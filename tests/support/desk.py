@@ -21,7 +21,7 @@ from pyiceberg.types import BinaryType, NestedField, StringType, TimestamptzType
 
 from bookkeeper.contract import txlog
 from bookkeeper.contract.card import Card
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Fenced, FileMissing, PositionTaken, Reject, UnknownOutcome

@@ -235,6 +235,9 @@ class FaultyStore:
     def list(self, prefix: str) -> Iterator[Any]:
         yield from self._do("list", prefix, lambda: list(self.store.list(prefix)))
 
+    def delete_if(self, key: str, tag: str) -> None:
+        self._do("delete", key, lambda: self.store.delete_if(key, tag))
+
     def delete_many(self, keys: Any) -> int:
         listed = list(keys)
         try:

@@ -5,7 +5,7 @@ An empty commit at any time: after it no attempt that began before can succeed.
 from datetime import datetime
 from typing import Any
 
-from bookkeeper.contract import committed_txlogs as marks
+from bookkeeper.contract import marks
 from bookkeeper.ledger.ledger import Ledger
 
 

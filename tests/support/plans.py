@@ -5,7 +5,7 @@ from typing import Any
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from bookkeeper.contract.committed_txlogs import Mark, Marks, WriterMarks
+from bookkeeper.contract.marks import Mark, Marks, WriterMarks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.format import manifest

@@ -29,8 +29,8 @@ from pyiceberg.table.update import (
 from pyiceberg.types import LongType, NestedField
 
 from bookkeeper.config.settings import Reaper
-from bookkeeper.contract import committed_txlogs as marks_format
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract.marks import Marks
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from reaper import Reaped, outlook, reap

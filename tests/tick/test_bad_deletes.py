@@ -18,7 +18,7 @@ from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog import PREFIX, StepFile, Txlog, decode
 from bookkeeper.errors import EntryInvalid, StorageUnavailable
 from bookkeeper.format import avro, manifest
-from bookkeeper.tick.check import check, rules_of
+from bookkeeper.tick.check_txlog import check, rules_of
 from tests.support.folds import fold
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.lake import Lake

@@ -9,10 +9,10 @@ import pytest
 from bookkeeper.commands.discard import outlook
 from bookkeeper.commands.replay import replay
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.contract.committed_txlogs import FUTURE_MS
+from bookkeeper.contract.marks import FUTURE_MS
 from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.errors import ClockBehind, FromTheFuture, NotPossible
-from bookkeeper.tick import check
+from bookkeeper.tick import check_txlog
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.keyed_rows import state
 from tests.support.lake import Clock, Lake, Writes
@@ -44,7 +44,7 @@ def going_on(lake: Lake, name: TxlogName) -> Steps:
 
 def allow_any(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule is off: a bookkeeper of version 0.1.0."""
-    monkeypatch.setattr(check, "check_started", lambda *_: None)
+    monkeypatch.setattr(check_txlog, "check_started", lambda *_: None)
 
 
 def marked(lake: Lake, monkeypatch: pytest.MonkeyPatch, began_ms: int = YEAR_10889) -> TxlogName:

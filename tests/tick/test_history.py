@@ -17,7 +17,7 @@ from pyiceberg.table.update import (
 
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Daemon
-from bookkeeper.contract.committed_txlogs import PROPERTY
+from bookkeeper.contract.marks import PROPERTY
 from bookkeeper.errors import Halt, HistoryChanged, MarksLost, TableUnusable, WrongFolder
 from bookkeeper.serve.loop import TableLoop, tick_once
 from tests.support.faults import Faults
@@ -218,7 +218,7 @@ def test_init_refuses_to_start_anew_over_lost_marks(lake: Lake, writer: Writes) 
 
 
 def test_a_property_restored_from_marks_json_lets_the_table_go_on(lake: Lake, writer: Writes) -> None:
-    from bookkeeper.contract import committed_txlogs as marks_format
+    from bookkeeper.contract import marks as marks_format
 
     writer.publish("a")
     lake.tick()

@@ -30,7 +30,7 @@ from tests.consumers.consumers import opened
 from tests.support.compactor import live, published
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.lake import Lake, Writes, live_files
-from tests.tick.test_rewrites import rejected as rejected_rewrites
+from tests.tick.test_take_rewrites import rejected as rejected_rewrites
 from writers import Writer
 
 RETENTION = Retention(keep=timedelta(days=1), brake=1.0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import TxlogCorrupt

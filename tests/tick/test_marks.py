@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bookkeeper.commands.replay import replay
-from bookkeeper.contract.committed_txlogs import PROPERTY
+from bookkeeper.contract.marks import PROPERTY
 from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import CommitConflict, IncarnationPruned, NotPossible, StorageUnavailable
 from tests.support.faults import BEFORE, Crash, Faults, crash

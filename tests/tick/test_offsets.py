@@ -9,7 +9,7 @@ from bookkeeper.commands.discard import discard, outlook
 from bookkeeper.commands.replay import replay
 from bookkeeper.commands.restore_marks import restorable, restore
 from bookkeeper.commands.verify import Audit, repair, verify
-from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import CommitConflict, MarksLost, PositionTaken

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.contract.committed_txlogs import MOST_HOLES, Mark, Marks, WriterMarks
+from bookkeeper.contract.marks import MOST_HOLES, Mark, Marks, WriterMarks
 from bookkeeper.contract.txlog_folder import Found
 from bookkeeper.errors import IncarnationPruned, PositionTaken, TooManyHoles, TxlogCorrupt
 from bookkeeper.tick.plan_batch import CheckedTxlogs, gaps

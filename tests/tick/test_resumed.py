@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bookkeeper.contract.committed_txlogs import MOST_HOLES, Mark, Marks
+from bookkeeper.contract.marks import MOST_HOLES, Mark, Marks
 from bookkeeper.contract.names import TxlogName, started_ms
 from bookkeeper.contract.txlog_folder import Found
 from bookkeeper.tick.plan_batch import gaps, resumed

@@ -7,7 +7,7 @@ import pytest
 
 from bookkeeper.commands.discard import discard, outlook
 from bookkeeper.commands.replay import replay
-from bookkeeper.contract.committed_txlogs import Mark, Marks, WriterMarks
+from bookkeeper.contract.marks import Mark, Marks, WriterMarks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import PENDING
 from bookkeeper.errors import IncarnationPruned, OutOfOrder, TxlogCorrupt

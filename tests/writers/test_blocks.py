@@ -84,7 +84,7 @@ def _load(data: bytes, schema: Schema, form: Format, path: Path, few: int) -> tu
     bad = path / "bad"
     bad.unlink(missing_ok=True)
     writer, limit = Rows(schema), pytest.MonkeyPatch()
-    limit.setattr("writers.loader.lines._FEW_LINES", few)
+    limit.setattr("writers.loader.lines.FEW_LINES", few)
     try:
         with BadLines(bad) as bad_lines:
             Loader(writer, form, bad_lines, Clock()).load_files([str(path / "lines")])  # type: ignore[arg-type]

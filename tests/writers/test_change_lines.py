@@ -36,7 +36,7 @@ Changes = Iterable[tuple[int, str | None]]
 def pieces(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A block holds a few lines, so that a small file has many; they are read one by one, or all at once."""
     monkeypatch.setattr("writers.sources.source._CHUNK_BYTES", 100 if request.param == "by line" else 200)
-    monkeypatch.setattr("writers.loader.lines._FEW_LINES", 1_000 if request.param == "by line" else 1)
+    monkeypatch.setattr("writers.loader.lines.FEW_LINES", 1_000 if request.param == "by line" else 1)
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_each_change_is_applied_in_order_whichever_call_the_run_dies_at(
     tmp_path: Path, how: str, form: Format, text: Callable[[Changes], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("writers.sources.source._CHUNK_BYTES", 40 if form is CSV else 200)
-    monkeypatch.setattr("writers.loader.lines._FEW_LINES", 1)
+    monkeypatch.setattr("writers.loader.lines.FEW_LINES", 1)
     calls = _dies_and_starts_again(tmp_path / "never", 10_000, how, form, text)
     assert len(calls) > (5 if how == "torn" else 16)
     for at in range(1, len(calls) + 1):
@@ -289,7 +289,7 @@ def test_a_delete_needs_only_the_keys_and_an_upsert_what_the_table_requires(
 
 def test_blocks_of_flat_rows_are_read_at_once(keyed: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = random_changes(3, 500)
-    monkeypatch.setattr("writers.loader.lines._FEW_LINES", 1)
+    monkeypatch.setattr("writers.loader.lines.FEW_LINES", 1)
     monkeypatch.setattr(Loader, "_parse", lambda *line: pytest.fail("a line was read by itself"))
     assert loaded(keyed, tmp_path / "a", FLAT, as_flat(changes)) == replayed(changes)
 
@@ -393,7 +393,7 @@ ODD = [
 def test_blocks_hold_the_changes_that_their_lines_hold_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignore_unknown: bool
 ) -> None:
-    monkeypatch.setattr("writers.loader.lines._FEW_LINES", 1)
+    monkeypatch.setattr("writers.loader.lines.FEW_LINES", 1)
     seen = set[str]()
     for seed in range(200):
         dice = random.Random(seed)

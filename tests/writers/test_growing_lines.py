@@ -24,7 +24,7 @@ AT = "2026-03-01T00:00:00Z"
 @pytest.fixture(autouse=True, params=["by line", "in blocks"])
 def pieces(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.setattr("writers.sources.source._CHUNK_BYTES", 400)
-    monkeypatch.setattr("writers.loader.lines._FEW_LINES", 1_000 if request.param == "by line" else 1)
+    monkeypatch.setattr("writers.loader.lines.FEW_LINES", 1_000 if request.param == "by line" else 1)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from bookkeeper.tick.check import Rules, check
+from bookkeeper.tick.check_txlog import Rules, check
 from tests.support.desk import PLAIN, START, Desk, only
 from tests.support.upserts import keyed_card, parquet
 

@@ -28,7 +28,7 @@ from writers.sources.source import source_of_bad_lines
 def small_pieces(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A piece holds a few lines, so that a small file has many; they are read one by one, or all at once."""
     monkeypatch.setattr("writers.sources.source._CHUNK_BYTES", 100 if request.param == "by line" else 140)
-    monkeypatch.setattr("writers.loader.lines._FEW_LINES", 1_000 if request.param == "by line" else 1)
+    monkeypatch.setattr("writers.loader.lines.FEW_LINES", 1_000 if request.param == "by line" else 1)
 
 
 def _line(key: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.contract import committed_txlogs
+from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.offsets import MOST_IN_TXLOG
 from bookkeeper.contract.txlog_folder import MarksCopy
@@ -303,7 +303,7 @@ def test_a_txlog_has_room_for_a_thousand_channels(desk: Desk) -> None:
 def test_channels_past_the_room_of_the_table_are_refused_before_rows_are_taken(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committed_txlogs, "MOST_CHANNELS", 4)
+    monkeypatch.setattr(marks_format, "MOST_CHANNELS", 4)
     ledger = Ledger(desk)
     other = desk.writer("other")
     other.write(rows("x"), offsets={"q0": "1", "q1": "1"})

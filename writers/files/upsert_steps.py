@@ -23,7 +23,7 @@ from bookkeeper.format.transforms import physical
 from writers.files.keyed_spec import KeyedSpec
 from writers.files.last_of_each_key import DELETE, INSERT, Versions, versions
 from writers.files.operations import Operations, changes, operations
-from writers.files.roll_files import DELETES, NamedFiles, StoredFiles, UnpublishedFiles
+from writers.files.unpublished_files import DELETES, NamedFiles, StoredFiles, UnpublishedFiles
 from writers.files.write_spec import WriteSpec
 from writers.timing import AtOnce, Clock, Wait
 

@@ -7,18 +7,12 @@ rejected. Then the run ends, and the next one reads the chain anew: nothing that
 request that came before.
 """
 
-from datetime import datetime, timedelta
-
 from bookkeeper.contract.offsets import Offsets, is_slot, slot_of
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Fenced, NotPossible
 from writers.http.lane import Table
 from writers.http.requests import PRODUCER, number_of
-from writers.timing import Clock
 from writers.writer import Writer
-
-#: between two listings of what earlier runs have left
-_LOOK_EVERY = timedelta(seconds=1)
 
 
 class OtherSource(NotPossible):
@@ -49,10 +43,14 @@ class Chain:
     StorageUnavailable.
     """
 
-    def __init__(self, folder: Folder, writer: Writer, clock: Clock) -> None:
-        self._folder, self._writer, self._clock = folder, writer, clock
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
         self._committed = writer.committed_offsets()
-        self._looked_at: datetime | None = None
+
+    @property
+    def published(self) -> Offsets:
+        """What the producers have reached at the chain's end."""
+        return self._writer.offsets
 
     def committed(self) -> Offsets:
         """The committed offsets, of which none may be less than before."""
@@ -63,18 +61,14 @@ class Chain:
         return self._committed
 
     def look(self, committed: Offsets) -> None:
-        """Whether a txlog of this run was rejected, or one that an earlier run has published."""
+        """
+        Whether a txlog of this run was rejected, or one that an earlier run has published; or given up since: the marks
+        pass over it then, so that the writer takes it for committed, and say nothing of its sequences.
+        """
         self._writer.look()
-        now = self._clock()
-        if not (self._writer.all_committed and self._is_ahead(committed)):
-            return
-        if self._looked_at is not None and timedelta(0) <= now - self._looked_at < _LOOK_EVERY:
-            return
-        self._looked_at = now
-        # Pending ones first: what is committed in between is in the marks.
-        waits = any(item.name.writer == self._writer.name for item in self._folder.pending())
-        if not waits and self._is_ahead(self.committed()):
-            raise Fenced(f"a txlog of {self._writer.name} that an earlier run has published is not there any more")
+        # The marks may have come since `committed`.
+        if self._writer.all_committed and self._is_ahead(committed) and self._is_ahead(self.committed()):
+            raise Fenced(f"a txlog of {self._writer.name} that was published is not there any more")
 
     def _is_ahead(self, committed: Offsets) -> bool:
         return any(

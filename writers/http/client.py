@@ -14,9 +14,10 @@ import logging
 import os
 import random
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from types import TracebackType
 from typing import Any
@@ -31,13 +32,14 @@ from bookkeeper.leases.lease import FileLease
 from bookkeeper.stores.local import LocalStore
 from writers.http.requests import PRODUCER
 from writers.http.spool import Request, Spool
-from writers.timing import Wait, pause, utc_now
+from writers.timing import Wait, pause, retry, utc_now
 
 log = logging.getLogger(__name__)
 
 #: the server answers within 30 s
 _SECONDS, _ANSWER_BYTES = 40.0, 2**16
-_FIRST_PAUSE, _MOST_PAUSE = 0.5, 30.0
+#: of what a server may ask for with Retry-After
+_MOST_PAUSE = 30.0
 #: a request that got no answer may still reach the server for so long
 _UNDER_WAY = 120.0
 _BODY_REFUSED = (400, 413, 415, 422)
@@ -114,7 +116,7 @@ class Client:
         Raises StorageUnavailable where that takes longer than `seconds`: call it again; NotPossible where the answer
         asks for more than another try. Nothing is lost by either.
         """
-        until, self._pause = self._clock() + seconds, _FIRST_PAUSE
+        until = self._clock() + seconds
         if self._spool.is_new:
             self._spool.begin(self._published(until) + 1)
         while (found := self._spool.request(self._most_body)) is not None:
@@ -189,18 +191,26 @@ class Client:
         self, method: str, url: str, until: float, body: bytes | None = None, more: Mapping[str, str] = {}
     ) -> tuple[int, Mapping[str, Any]]:
         """The answer that is one; asks again as long as there is none. Raises StorageUnavailable."""
-        while True:
+        away = StorageUnavailable()
+
+        def ask() -> tuple[int, Mapping[str, Any]]:
+            nonlocal away
             status, answer, after, cause = self._answer(method, url, body, more)
             if status not in (0, 429) and status < 500:
-                self._pause = _FIRST_PAUSE
                 return status, answer
             if body is not None and status != 429:
                 self._under_way_until = self._clock() + _UNDER_WAY
-            seconds = min(max(after, self._pause * random.uniform(0.5, 1.0)), _MOST_PAUSE)
-            self._pause = min(2 * self._pause, _MOST_PAUSE)
+            away = StorageUnavailable(f"{url}: {cause}", hint="The rows wait in the spool: call flush() again.")
+            away.pause = timedelta(seconds=min(after, _MOST_PAUSE))
+            raise away
+
+        def wait(seconds: float) -> None:
+            seconds *= random.uniform(1.0, 1.5)  # clients that were cut off together do not come back together
             if self._clock() + seconds > until:
-                raise StorageUnavailable(f"{url}: {cause}", hint="The rows wait in the spool: call flush() again.")
+                raise away
             self._wait(seconds)
+
+        return retry(ask, wait, attempts=sys.maxsize)
 
     def _answer(
         self, method: str, url: str, body: bytes | None, more: Mapping[str, str]

@@ -1,8 +1,9 @@
 """
 A request of a named producer that came to an instance without the slot: it is asked of the one that has it, once.
 
-The lease of the slot says its address. Nothing is kept: what a crash of either leaves is a client without an answer,
-and the request is recognised when it comes again.
+The lease of the slot says its address, which is anyone's who can write the txlog folder: it gets a proof that the
+client has a token, never the token. Nothing is kept: what a crash of either leaves is a client without an answer, and
+the request is recognised when it comes again.
 """
 
 import asyncio
@@ -10,16 +11,16 @@ import json
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from urllib.parse import quote, urlsplit
 
 import h11
 
 from writers.http.body import NDJSON
 from writers.http.lane import later
-from writers.http.requests import Answer, Line, Post, refused
+from writers.http.proof import FORWARDED, NONE, proof
+from writers.http.requests import Answer, Line, Post, headers_of, refused
 
-#: of a request that comes from another instance, which is not asked again
-FORWARDED = "Bookkeeper-Forwarded"
 CONNECT_SECONDS = 2.0
 _MOST_HEAD_BYTES, _MOST_ANSWER_BYTES, _READ_BYTES = 16_384, 2**16, 2**16
 
@@ -41,29 +42,24 @@ def passes_on(answer: Answer, headers: Mapping[str, str]) -> bool:
     return bool(answer.owner) and FORWARDED.lower() not in headers
 
 
-def of_post(table: str, post: Post, headers: Mapping[str, str]) -> Forward:
+def of_post(table: str, post: Post) -> Forward:
     """
     The request that brings the rows of a post, its lines numbered as they came.
     """
-    more = {"Producer": post.producer, "Sequence": str(post.sequence), "Content-Type": NDJSON[0]}
+    headers = {"producer": post.producer, "sequence": str(post.sequence), "content-type": NDJSON[0]}
     wait = "published" if post.until_published else "committed"
-    return Forward("POST", f"{_path(table)}/rows?wait={wait}", {**_token(headers), **more}, _body(post.lines))
+    return Forward("POST", f"{_path(table)}/rows?wait={wait}", headers, _body(post.lines))
 
 
-def of_ask(table: str, producer: str, headers: Mapping[str, str]) -> Forward:
+def of_ask(table: str, producer: str) -> Forward:
     """
     The request that asks for a producer.
     """
-    return Forward("GET", f"{_path(table)}/producers/{quote(producer, safe='')}", _token(headers))
+    return Forward("GET", f"{_path(table)}/producers/{quote(producer, safe='')}", {})
 
 
 def _path(table: str) -> str:
     return f"/v1/tables/{quote(table, safe='')}"
-
-
-def _token(headers: Mapping[str, str]) -> dict[str, str]:
-    given = headers.get("authorization")
-    return {} if given is None else {"Authorization": given}
 
 
 def _body(lines: Sequence[Line]) -> bytes:
@@ -82,24 +78,38 @@ def unanswered() -> Answer:
     return refused(503, "the instance that serves this producer gives no answer", hint, later())
 
 
-async def answer_of(owner: str, request: Forward) -> Answer:
+def distrusted() -> Answer:
     """
-    The answer of the instance at `owner`, or 503 where it gives none.
+    What is said where the other instance does not take the proof of a token that is taken here.
+    """
+    error = "the instance that serves this producer does not take the token that this one has taken"
+    hint = "It has other --tokens, a clock that is a minute off, or an earlier release: make them equal. Send it again."
+    return refused(503, error, hint, later())
+
+
+async def answer_of(owner: str, request: Forward, key: bytes | None, now: datetime) -> Answer:
+    """
+    The answer of the instance at `owner`, or 503 where it gives none; `key` is of the client's token, if it gave one.
     """
     try:
-        return await _asked(owner, request)
+        answer = await _asked(owner, request, _seal(request, key, now))
     except (OSError, TimeoutError, ValueError, RecursionError, asyncio.IncompleteReadError, h11.ProtocolError):
         return unanswered()
+    return distrusted() if answer.status == 401 and key is not None else answer
 
 
-async def _asked(owner: str, request: Forward) -> Answer:
+def _seal(request: Forward, key: bytes | None, now: datetime) -> str:
+    return NONE if key is None else proof(key, request.method, request.target, request.headers, request.body, now)
+
+
+async def _asked(owner: str, request: Forward, seal: str) -> Answer:
     url = urlsplit(owner)
     secure = ssl.create_default_context() if url.scheme == "https" else None
     async with asyncio.timeout(CONNECT_SECONDS):
         reader, writer = await asyncio.open_connection(url.hostname, url.port, ssl=secure)
     try:
         speaks = h11.Connection(h11.CLIENT, _MOST_HEAD_BYTES)
-        headers = {"Host": url.netloc, **request.headers, FORWARDED: "1", "Connection": "close"}
+        headers = {"Host": url.netloc, **request.headers, FORWARDED: seal, "Connection": "close"}
         if request.method == "POST":
             headers["Content-Length"] = str(len(request.body))
         events: list[h11.Event] = [
@@ -134,4 +144,4 @@ async def _answer(speaks: h11.Connection, reader: asyncio.StreamReader) -> Answe
     if head is None or not isinstance(found, dict):
         raise ValueError("the answer is no JSON object")
     after = next((value for name, value in head.headers if name == b"retry-after" and value.isdigit()), None)
-    return Answer(head.status_code, found, {} if after is None else {"Retry-After": after.decode()})
+    return Answer(head.status_code, found, headers_of(head.status_code, None if after is None else int(after)))

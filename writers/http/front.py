@@ -26,6 +26,7 @@ from writers.http.forward import Forward, answer_of, of_ask, of_post, passes_on
 from writers.http.headers import check_headers, ends_connection
 from writers.http.lane import Lane, Table, Unnamed, later
 from writers.http.metrics import RequestFigures
+from writers.http.proof import FORWARDED, is_of, proves
 from writers.http.quotas import Came, Quota
 from writers.http.requests import (
     MOST_SEQUENCE,
@@ -42,10 +43,11 @@ from writers.http.requests import (
     settle,
 )
 from writers.http.slot import Slot
-from writers.http.tokens import Tokens
+from writers.http.tokens import Tokens, key_of
 
 #: a request that has no answer after this gets 503
 ANSWER_SECONDS = 30.0
+_USUAL = {b"": (False, False), b"wait=committed": (False, False), b"wait=published": (True, False)}
 #: what is said at most to a token beyond its quota, before jitter
 _LONGEST_WAIT = 60
 _SEQUENCE = re.compile(r"[1-9][0-9]{0,17}")
@@ -145,6 +147,8 @@ class Front:
                 )
             except ClientDisconnect as exc:
                 raise Refused(refused(400, "the body is cut off")) from exc
+            if not is_of(headers, body):
+                raise Refused(refused(401, f"{FORWARDED} is of another body"))
             came.unpacked(len(body))
             lines = rows_of(body, headers.get("content-type", ""), partial, table.clock, reserve)
             post = Post(self._box(), lines, len(body), producer, sequence, until_published)
@@ -154,21 +158,21 @@ class Front:
             if not passes_on(answer, headers):
                 return _response(answer)
             reserve(post.size)
-            forward = _as_it_came(of_post(table.name, post, headers), post)
-            return _response(await self._passed_on(answer.owner, forward))
+            forward = _as_it_came(of_post(table.name, post), post)
+            return _response(await self._passed_on(answer.owner, forward, request, table))
 
     async def _ask(self, request: Request, producer: str, table: Table) -> JSONResponse:
         ask = Ask(self._box(), producer)
         self._lane(table, producer).queue.put(ask)
         answer = await self._answered(ask)
         if passes_on(answer, request.headers):
-            answer = await self._passed_on(answer.owner, of_ask(table.name, producer, request.headers))
+            answer = await self._passed_on(answer.owner, of_ask(table.name, producer), request, table)
         return _response(answer)
 
-    async def _passed_on(self, owner: str, request: Forward) -> Answer:
+    async def _passed_on(self, owner: str, forward: Forward, request: Request, table: Table) -> Answer:
         """The answer of the instance that has the slot."""
-        pending = Pending(self._box())
-        asking = asyncio.create_task(answer_of(owner, request))
+        pending, key = Pending(self._box()), key_of(request.headers.get("authorization", ""))
+        asking = asyncio.create_task(answer_of(owner, forward, key, table.clock()))
         asking.add_done_callback(lambda done: None if done.cancelled() else settle(pending.future, done.result()))
         try:
             return await self._answered(pending)
@@ -190,13 +194,20 @@ class Front:
 
     def _allowed(self, name: str, request: Request) -> Table:
         """The table that is named; raises Refused."""
-        if self._tokens is not None and not self._tokens.allow(name, request.headers.get("authorization", "")):
+        if self._tokens is not None and not self._is_allowed(self._tokens, name, request):
             hint = "Send a token of this table: `Authorization: Bearer TOKEN`."
-            answer = refused(401, "no token of this table was given", hint)
-            raise Refused(Answer(401, answer.body, {"WWW-Authenticate": "Bearer"}))
+            raise Refused(refused(401, "no token of this table was given", hint))
         if name not in self._tables:
             raise Refused(refused(404, f"there is no table {name[:100]!r} here", "Is its name right?"))
         return self._tables[name]
+
+    def _is_allowed(self, tokens: Tokens, table: str, request: Request) -> bool:
+        """By a token, or by the proof of one."""
+        if tokens.allow(table, request.headers.get("authorization", "")):
+            return True
+        query = request.scope["query_string"]
+        target = (request.scope["raw_path"] + (b"?" + query if query else b"")).decode("latin-1")
+        return proves(tokens.keys(table), request.method, target, request.headers, tokens.clock())
 
     def _admitted(self, table: Table, request: Request) -> Sequence[Quota]:
         """The quotas of the token, which have room for a request; raises Refused."""
@@ -270,8 +281,8 @@ def _producer(name: str) -> str:
 
 def _asked_for(request: Request) -> tuple[bool, bool]:
     """Whether to wait for no more than the publish, and whether bad rows leave the good ones; raises Refused."""
-    if not request.scope["query_string"]:  # parsing it takes as long as all the rest here
-        return False, False
+    if (given := request.scope["query_string"]) in _USUAL:  # parsing it takes as long as all the rest here
+        return _USUAL[given]
     return _choice(request, "wait"), _choice(request, "partial")
 
 

@@ -28,7 +28,8 @@ def check_headers(headers: Headers) -> None:
     """
     if "host" not in headers:
         raise Refused(refused(400, "there is no header Host"))
-    if twice := [name for name in _ONCE if len(headers.getlist(name)) > 1]:
+    names = [name for name, _ in headers.raw]  # in lower case
+    if len({*names}) < len(names) and (twice := [name for name in _ONCE if names.count(name.encode()) > 1]):
         raise Refused(refused(400, f"the header {twice[0]} is there twice", "Send it once."))
     if _has_two_lengths(headers):
         hint = "Send one of them: some proxies take the one, some the other."

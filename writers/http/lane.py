@@ -17,9 +17,11 @@ from threading import Event
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.contract.offsets import Offsets
-from bookkeeper.errors import Backpressure, BookkeeperError, NotPossible, SchemaRefused
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.errors import Backpressure, BookkeeperError, ClockAhead, NotPossible, SchemaRefused
 from writers.http.requests import Answer, Ask, Post, Refused, refused
 from writers.http.rows import RowReader
+from writers.http.storage_clock import StorageClock
 from writers.metrics import WriterMetrics
 from writers.newer_card import NewerCard
 from writers.opener import Opener
@@ -31,7 +33,7 @@ log = logging.getLogger(__name__)
 
 #: requests are published together that come within this, up to so many bytes
 LINGER, BATCH_BYTES = timedelta(milliseconds=100), 2**24
-_IDLE_SECONDS, _PAUSE_SECONDS = 0.5, 0.5
+_IDLE_SECONDS, _PAUSE_SECONDS, _SLICE_SECONDS = 0.5, 0.5, 0.02
 
 
 @dataclass
@@ -66,9 +68,11 @@ class Lane:
         self.queue = Queue[Post | Ask]()
         self._reader: RowReader | None = None
         self._newer_card: NewerCard | None = None
+        self._storage_clock: StorageClock | None = None
         #: what this turn has taken from the queue and not answered
         self._batch = list[Post]()
         self._has_run = False
+        self._gathered_at = table.clock()
 
     def __call__(self) -> None:
         """Serves until the process ends."""
@@ -79,6 +83,8 @@ class Lane:
             except Backpressure as exc:
                 hint = "Send it again after Retry-After. Is the bookkeeper running?"
                 self._trouble(exc, refused(429, "the bookkeeper is behind: too many txlogs are pending", hint, later()))
+            except ClockAhead as exc:
+                self._trouble(exc, refused(503, str(exc), exc.hint, later(30)))
             except BookkeeperError as exc:
                 self._trouble(exc, self._unavailable(exc))
             except Exception as exc:
@@ -92,9 +98,11 @@ class Lane:
     def _unavailable(self, exc: Exception) -> Answer:
         raise NotImplementedError
 
-    def _open(self) -> "closing[Writer]":
+    def _open(self, folder: Folder) -> "closing[Writer]":
         """A new run of the writer, closed and not published at its end."""
-        writer = self.table.opener.writer(self.name)
+        opener = self.table.opener
+        self._storage_clock = StorageClock(folder.store, self.name, opener.clock, opener.wait)
+        writer = opener.writer(self.name, folder)
         self._newer_card = NewerCard(writer, self.table.clock)
         if (before := self.table.figures.get(self.name)) is not None:
             writer.figures.continues(before)
@@ -134,29 +142,50 @@ class Lane:
         self._batch.append(item)
 
     def _gather(self, seconds: float = _IDLE_SECONDS) -> None:
-        """Takes what comes; waits so many seconds for a first request, and LINGER for more."""
+        """
+        Takes what comes; waits so many seconds for a first request, and for more until LINGER is over since then, or
+        since the last turn where it came in that.
+        """
         self._has_run = True
-        try:
-            item = self.queue.get(timeout=seconds)
-        except Empty:
-            return
-        began, size = self.table.clock(), 0
-        while True:
-            self._take(item)
-            size += item.size if isinstance(item, Post) else 0
-            left = LINGER - (self.table.clock() - began)
-            if size >= BATCH_BYTES or not timedelta(0) < left <= LINGER:
-                return
+        began, size = self._gathered_at, self._take_all(BATCH_BYTES)
+        if size is None:
             try:
-                item = self.queue.get(timeout=left.total_seconds())
+                item = self.queue.get(timeout=seconds)
             except Empty:
+                self._gathered_at = self.table.clock()
                 return
+            self._take(item)
+            began, size = self.table.clock(), item.size
+        while size < BATCH_BYTES and timedelta(0) < (left := LINGER - (self.table.clock() - began)) <= LINGER:
+            # Not woken by each request: the loop that takes them would wait for this thread each time.
+            self.table.over.wait(min(left.total_seconds(), _SLICE_SECONDS))
+            size += self._take_all(BATCH_BYTES - size) or 0
+            self._glance()
+        self._gathered_at = self.table.clock()
+
+    def _take_all(self, most: int) -> int | None:
+        """Takes what is in the queue, until that has so many bytes; returns how many it has, None where none is."""
+        size = None
+        while size is None or size < most:
+            try:
+                item = self.queue.get_nowait()
+            except Empty:
+                break
+            self._take(item)
+            size = (size or 0) + item.size
+        return size
+
+    def _glance(self) -> None:
+        """What is worth looking at now and then while requests are gathered."""
 
     def _write(self, writer: Writer, posts: Sequence[Post]) -> list[Post]:
         """
         Writes the rows of these requests; returns those that were taken. The others are answered; behind one of a
         producer nothing of it is taken.
         """
+        assert self._storage_clock is not None
+        if posts:
+            self._storage_clock.check()
         reader = self._reader_of(writer)
         together = reader.block([line for post in posts for line in post.lines]) if len(posts) > 1 else None
         if together is not None:
@@ -211,7 +240,7 @@ class Unnamed(Lane):
     """Requests without a producer: answered once their txlog is published."""
 
     def _turn(self) -> None:
-        with self._open() as writer:
+        with self._open(self.table.opener.folder()) as writer:
             if writer.keys:
                 self._refuse_keyed()
             while not self.table.over.is_set():

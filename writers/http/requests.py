@@ -41,7 +41,15 @@ def refused(status: int, error: str, hint: str = "", after: int | None = None, *
     An answer that says what happened and what to do; `after`: seconds until the request is worth another try.
     """
     body = {"error": error, **({"hint": hint} if hint else {}), **more}
-    return Answer(status, body, {} if after is None else {"Retry-After": str(after)})
+    return Answer(status, body, headers_of(status, after))
+
+
+def headers_of(status: int, after: int | None = None) -> dict[str, str]:
+    """
+    Headers that an answer of this status has; `after` as in `refused`.
+    """
+    asked = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    return asked if after is None else {**asked, "Retry-After": str(after)}
 
 
 class Refused(Exception):
@@ -144,6 +152,9 @@ class Pending:
     """
     A request that waits for its answer, which the thread of a writer gives and the front's loop takes.
     """
+
+    #: of its body, in bytes
+    size = 0
 
     def __init__(self, mailbox: Mailbox) -> None:
         #: set by the thread of the writer; the future is set by the loop

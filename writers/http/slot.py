@@ -41,6 +41,7 @@ class Slot(Lane):
         self._ahead = dict[str, list[tuple[datetime, Post]]]()
         self._waiting, self._asks = list[Post](), list[Ask]()
         self._chain: Chain | None = None
+        self._settled_at = table.clock()
 
     def __call__(self) -> None:
         """Serves until the process ends, and gives the lease back."""
@@ -52,16 +53,15 @@ class Slot(Lane):
                     self._lease.release()
 
     def _turn(self) -> None:
-        store = self.table.opener.folder().store
+        folder = self.table.opener.folder()
         if self._lease is None:
-            self._lease = slot_lease(store, self.name, self.table.address)
+            self._lease = slot_lease(folder.store, self.name, self.table.address)
         if not self._lease.hold(self.table.clock()):
-            self._pass_on(owner_of(store, self.name))
+            self._pass_on(owner_of(folder.store, self.name))
             return
-        with self._open() as writer:
-            folder = self.table.opener.folder()
+        with self._open(folder) as writer:
             check_source(folder, self.table, self.name, writer.offsets)
-            self._chain = Chain(folder, writer, self.table.clock)
+            self._chain = Chain(writer)
             while not self.table.over.is_set():
                 if not self._lease.hold(self.table.clock()):
                     raise Fenced(f"the lease of {self.name} is another instance's")
@@ -98,7 +98,13 @@ class Slot(Lane):
             self._waiting += taken
             behind += [post for post in posts if post not in taken and not post.answered]
         self._batch = behind  # a request of the same producer before them was refused
-        self._settle(writer)
+        self._settle()
+
+    def _glance(self) -> None:
+        """Requests that wait for a commit do not wait for a batch of others, too."""
+        since = self.table.clock() - self._settled_at
+        if self._waiting and not timedelta(0) <= since < timedelta(seconds=LOOK_SECONDS):
+            self._settle()
 
     def _came(self, item: Post | Ask) -> None:
         if isinstance(item, Ask):
@@ -152,10 +158,11 @@ class Slot(Lane):
                 post.answer(refused(503, f"a txlog with rows of {name} was rejected", hint, later(30)))
         return groups
 
-    def _settle(self, writer: Writer) -> None:
+    def _settle(self) -> None:
         """Answers what is in the table, or published for those that wait for no more; raises Fenced."""
         assert self._chain is not None
-        committed, published = self._chain.committed(), writer.offsets
+        self._settled_at = self.table.clock()
+        committed, published = self._chain.committed(), self._chain.published
         waiting = [post for post in self._waiting if not post.answered]
         self._waiting = []
         for post in waiting:

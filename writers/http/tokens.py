@@ -5,7 +5,7 @@ Tokens: which tables a client may send rows to, from a file that is read again w
 import hmac
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 
 #: in the place of a table: all of them
 ANY = "*"
+#: tokens of one table, with those of all; each is tried for each request
+MOST = 2000
+_SHARE = "Let programs share one, or serve the tables by another process."
 _SHORTEST, _MOST_BYTES, _EVERY = 16, 2**20, timedelta(seconds=1)
 
 
@@ -28,30 +31,33 @@ class Tokens:
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self._path, self._clock, self._looked = path, clock, clock()
+        self._path, self.clock, self._looked = path, clock, clock()
         self._quotas = dict[tuple[str, bytes], Quota]()
         self._stamp, self._known = self._read()
 
     def allow(self, table: str, given: str) -> bool:
         """Whether this value of the header Authorization is a token of the table; takes as long for any value."""
+        digest, found = key_of(given), False
+        for known in self.keys(table):
+            found |= hmac.compare_digest(digest or b"", known)
+        return found
+
+    def keys(self, table: str) -> Sequence[bytes]:
+        """The keys of the table's tokens, MOST at most."""
         self._look()
-        kind, _, token = given.partition(" ")
-        digest, found = _digest(token.strip()), False
-        for known in (*self._known.get(table, ()), *self._known.get(ANY, ())):
-            found |= hmac.compare_digest(digest, known)
-        return found and kind.lower() == "bearer"
+        return [*self._known.get(table, ()), *self._known.get(ANY, ())]
 
     def quotas(self, table: str, given: str) -> tuple[list[Quota], float]:
         """
         Those of the token in this value of the header Authorization, which `allow` has allowed, and the seconds until
         they have room for a request.
         """
-        digest, now = _digest(given.partition(" ")[2].strip()), self._clock()
+        digest, now = _digest(given.partition(" ")[2].strip()), self.clock()
         found = [self._quotas[key] for key in ((table, digest), (ANY, digest)) if key in self._quotas]
         return found, max((quota.wait(now) for quota in found), default=0.0)
 
     def _look(self) -> None:
-        now: datetime = self._clock()
+        now: datetime = self.clock()
         if timedelta(0) <= now - self._looked < _EVERY:
             return
         self._looked = now
@@ -85,12 +91,22 @@ class Tokens:
             except ValueError as exc:
                 hint = "Behind TABLE TOKEN there may be requests=N and bytes=SIZE, such as bytes=1MiB, of each second."
                 raise ConfigInvalid(f"the quota in line {number} of {self._path} is none", hint=hint) from exc
+        if max((len(found) for found in known.values()), default=0) > MOST // 2:
+            raise ConfigInvalid(f"{self._path} has more than {MOST // 2} tokens of one table", hint=_SHARE)
         self._quotas = {key: self._quota(key, found) for key, found in rates.items() if found != Rates()}
         return stamp, known
 
     def _quota(self, key: tuple[str, bytes], rates: Rates) -> Quota:
         before = self._quotas.get(key)
-        return before if before is not None and before.rates == rates else Quota(rates, self._clock())
+        return before if before is not None and before.rates == rates else Quota(rates, self.clock())
+
+
+def key_of(given: str) -> bytes | None:
+    """
+    The key of the token in this value of the header Authorization: its digest, by which proofs are made.
+    """
+    kind, _, token = given.partition(" ")
+    return _digest(token.strip()) if kind.lower() == "bearer" else None
 
 
 def _digest(token: str) -> bytes:

@@ -22,8 +22,8 @@ from confluent_kafka.admin import AdminClient
 
 from bookkeeper.errors import ConfigInvalid, NotPossible, SourceUnavailable
 from writers.kafka.messages import Message
-from writers.kafka.places import Partition, Topic, named_id
-from writers.kafka.start import EARLIEST, GROUP, LATEST, OFFSET, Start
+from writers.kafka.partitions import Partition, Topic, named_id
+from writers.kafka.start_option import EARLIEST, GROUP, LATEST, OFFSET, Start
 
 log = logging.getLogger(__name__)
 

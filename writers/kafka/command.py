@@ -24,13 +24,13 @@ from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.stores.store import Store
 from bookkeeper.threads import repeating
-from writers.kafka import start
+from writers.kafka import start_option
 from writers.kafka.avro import AvroForm, ById, OneSchema
 from writers.kafka.avro_schema import SCHEMA_BYTES, AvroRefused, AvroSchema
 from writers.kafka.client import Cluster, properties_in
-from writers.kafka.group import set_group
 from writers.kafka.messages import PARTS, Form
 from writers.kafka.registry import Registry, access_to
+from writers.kafka.set_group import set_group
 from writers.kafka.slot_loop import read_slot
 from writers.kafka.source import Memory, Shared, Wanted
 from writers.kafka.tables import Target, run_tables
@@ -60,12 +60,12 @@ def wanted_of(name: str, topics: Sequence[str], options: Mapping[str, Any], clie
     return Wanted(
         name,
         topics,
-        start.parsed(options["begin"]),
+        start_option.parsed(options["begin"]),
         form,
         filled,
         slots,
         share,
-        [*map(start.go_on, options["go_on"])],
+        [*map(start_option.go_on, options["go_on"])],
         options["max_bad"],
         options["until_end"],
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import BookkeeperError
 from writers.kafka.messages import Message, MessageReader
-from writers.kafka.places import Partition, Place, Seen, Topic
-from writers.kafka.start import Start
+from writers.kafka.partitions import Partition, Place, Seen, Topic
+from writers.kafka.start_option import Start
 from writers.writer import Writer
 
 

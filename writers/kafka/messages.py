@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 
 from bookkeeper.errors import ConfigInvalid, SchemaRefused
 from writers.kafka.avro import AvroForm
-from writers.kafka.places import Partition
+from writers.kafka.partitions import Partition
 from writers.loader.blocks import ReadBlock
 from writers.loader.change_lines import change_table
 from writers.loader.formats import Format

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from writers.kafka.client import Cluster
 from writers.kafka.messages import Message
-from writers.kafka.places import Partition, Seen, digest
+from writers.kafka.partitions import Partition, Seen, digest
 
 
 def seen_of(message: Message) -> Seen:

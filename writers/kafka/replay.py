@@ -36,7 +36,7 @@ from bookkeeper.contract.offsets import is_slot
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Backpressure, Fenced, NotPossible
 from writers.kafka.messages import Converted, MessageReader, converted
-from writers.kafka.places import end_of
+from writers.kafka.partitions import end_of
 from writers.publish.publisher import resume
 from writers.timing import Clock, Wait, millis, retry
 from writers.writer import Writer

@@ -14,13 +14,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import Backpressure, SourceUnavailable, StorageUnavailable
-from writers.kafka.ages import Ages
 from writers.kafka.client import OFFSET_LOST, PARTITION_EOF, Cluster, SlotConsumer
 from writers.kafka.cursor import Batch, Cursor, Handling, TopicChanged, sorted_batch
+from writers.kafka.lag import Ages
 from writers.kafka.letters import Letters
+from writers.kafka.lost_place import lost_place
 from writers.kafka.messages import Bad, Converted, Message, Outdated, converted, partition_of
 from writers.kafka.named_topics import not_there, seen_of
-from writers.kafka.places import Partition, Seen, Topic, next_of
+from writers.kafka.partitions import Partition, Seen, Topic, next_of
 from writers.loader.change_lines import split_deleted
 from writers.newer_card import NewerCard
 from writers.timing import Clock, Wait
@@ -258,28 +259,25 @@ class Run:
                 cursor.move(event.offset(), None)
                 self._moved[cursor.channel] = cursor.text
         elif error.code() == OFFSET_LOST:
-            self._lost(cursor, error.str())
+            self._go_on(cursor, error.str())
         elif not error.retriable():
             self._stop(cursor.partition, f"Kafka: {error.str()}", "Look at the topic and the rights; then start again.")
 
-    def _lost(self, cursor: Cursor, cause: str) -> None:
+    def _go_on(self, cursor: Cursor, cause: str) -> None:
         """The place of a partition is not there any more; raises TopicChanged where the topic is another one."""
         self._check_topics()
         at, partition = cursor.place.next, cursor.partition
         low, high = self._consumer.range(partition)
-        if at < low:
-            what, where = f"{low - at} offsets, {at} to {low - 1}, are expired and were not read", "earliest"
-        elif at > high:
-            what, where = f"its offsets went back: it was read up to {at} and ends at {high}", "latest"
-        else:
-            what, where = f"it was cut below {at}: {cause}", "latest"
+        lost = lost_place(at, low, high, cause)
         start = self._handling.go_on(partition)
         offset = None if start is None else self._consumer.begin(partition, start)
         if offset is None or not low <= offset <= high or offset == at:
-            hint = f"To go on without what is lost: --go-on {partition.topic}:{partition.number}={where}"
-            self._stop(partition, what, hint)
+            hint = f"To go on without what is lost: --go-on {partition.topic}:{partition.number}={lost.go_on}"
+            self._stop(partition, lost.what, hint)
             return
-        log.warning("place lost", extra={"action": "go on", "partition": str(partition), "cause": what, "to": offset})
+        log.warning(
+            "place lost", extra={"action": "go on", "partition": str(partition), "cause": lost.what, "to": offset}
+        )
         cursor.begin(offset)
         self._moved[cursor.channel] = cursor.text
         self._ages.drop(partition)

@@ -30,10 +30,10 @@ from writers.kafka.client import SlotConsumer
 from writers.kafka.cursor import Cursor, Handling, TopicChanged
 from writers.kafka.letters import Letters
 from writers.kafka.named_topics import not_there
-from writers.kafka.places import Chains, Partition, Place, Seen, Topic, end_of
+from writers.kafka.partitions import Chains, Partition, Place, Seen, Topic, end_of
 from writers.kafka.run import Run
 from writers.kafka.source import Shared
-from writers.kafka.start import EARLIEST, GROUP, Start, chosen
+from writers.kafka.start_option import EARLIEST, GROUP, Start, chosen
 from writers.publish.suspects import Suspects, rejected_offsets
 from writers.writer import Writer
 

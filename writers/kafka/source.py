@@ -22,8 +22,8 @@ from bookkeeper.threads import start as start_thread
 from writers.kafka.client import Cluster
 from writers.kafka.letters import Letters, check_without, opened
 from writers.kafka.messages import PARTS, Form, MessageReader
-from writers.kafka.places import Partition, Topic
-from writers.kafka.start import GoOn, Start
+from writers.kafka.partitions import Partition, Topic
+from writers.kafka.start_option import GoOn, Start
 from writers.metrics import WriterMetrics
 from writers.opener import Opener
 from writers.publish.publisher import resume

@@ -49,7 +49,7 @@ ParseRows = Callable[[bytes], Sequence[Row]]
 _CARD_EVERY = timedelta(seconds=1)
 _PIPE_PAUSE_SECONDS = 0.5
 #: so many lines are parsed in the time that it takes to read a block of any size
-_FEW_LINES = 16
+FEW_LINES = 16
 #: after so many bad lines, or bytes of them, and no row at all it is the wrong file, table or format
 _HOPELESS_LINES, _HOPELESS_BYTES = 10_000, 2**24
 
@@ -289,7 +289,7 @@ class Loader:
 
     def _split(self, source: str, block: Block) -> None:
         read = self._read_block()
-        if read is None or block.count <= _FEW_LINES:
+        if read is None or block.count <= FEW_LINES:
             self._parse(source, block)
             return
         table = read(block.data, block.count)

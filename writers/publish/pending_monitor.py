@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from bookkeeper.contract.committed_txlogs import FUTURE_MS
+from bookkeeper.contract.marks import FUTURE_MS
 from bookkeeper.contract.names import IncarnationKey, TxlogName, started_ms
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.contract.txlog_folder import REJECTED, Folder, Found, MarksCopy

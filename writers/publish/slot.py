@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.card import Card
-from bookkeeper.contract.committed_txlogs import Marks, merged
+from bookkeeper.contract.marks import Marks, merged
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.offsets import MOST_IN_TXLOG, Offsets
 from bookkeeper.contract.txlog import WITH_OFFSETS

@@ -22,7 +22,7 @@ REST, MOST_REST = timedelta(minutes=1), timedelta(hours=1)
 #: so many rejected txlogs of a writer are read, the newest
 _MOST_REJECTED = 100
 #: what says nothing about a channel: another run got there first
-_OF_RUNS = ("", "PositionTaken", "OutOfOrder")
+OF_RUNS = ("", "PositionTaken", "OutOfOrder")
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Suspects:
         A run was fenced: where a txlog of it was rejected for what is in it, its channels are published alone from now
         on. One that was alone already rests: a minute, and twice as long each time, at most an hour.
         """
-        if error.rejected in _OF_RUNS:
+        if error.rejected in OF_RUNS:
             return
         self.add(error.channels)
         if len(error.channels) == 1:
@@ -115,7 +115,7 @@ def rejected_offsets(folder: Folder, card: Card, writer: str) -> dict[str, set[s
     sizes = {name: size for _, name, size in listed[-_MOST_REJECTED:]}
     found = dict[str, set[str]]()
     for item in with_positions(folder, card, sizes, REJECTED):
-        if folder.reason(item.name).get("error", "") not in _OF_RUNS:
+        if folder.reason(item.name).get("error", "") not in OF_RUNS:
             for channel, offset in item.offsets.items():
                 found.setdefault(channel, set()).add(offset)
     return found

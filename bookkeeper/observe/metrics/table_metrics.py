@@ -17,7 +17,7 @@ from prometheus_client import Histogram
 from bookkeeper.config.maintained import is_by_catalog
 from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.contract import keyed
-from bookkeeper.contract.committed_txlogs import PROPERTY
+from bookkeeper.contract.marks import PROPERTY
 from bookkeeper.ledger.view import View
 from bookkeeper.observe.metrics.fold_metrics import FoldMetrics
 from bookkeeper.observe.metrics.history import History

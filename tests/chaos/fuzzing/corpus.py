@@ -14,7 +14,7 @@ from bookkeeper.contract.keyed import Keyed
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog import Txlog, decode
 from bookkeeper.format import avro
-from bookkeeper.tick.check import Rules
+from bookkeeper.tick.check_txlog import Rules
 from tests.golden.contents import CREATED_MS, FOLDER, NAMES
 
 #: the default of max_txlog_bytes would be as well, and costs more to probe

@@ -14,7 +14,7 @@ import pyarrow as pa
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.errors import BookkeeperError, Fenced, Retry, UnknownOutcome
 from bookkeeper.serve.loop import TableLoop, tick_once
-from bookkeeper.tick import rewrites as duty
+from bookkeeper.tick import take_rewrites as duty
 from reaper import reap
 from reaper.compactor.compactor import Compactor
 from reaper.compactor.worker import rewrite

@@ -11,6 +11,7 @@ from bookkeeper.observe.metrics.prometheus import FAMILIES as BOOKKEEPER
 from reaper.metrics import FAMILIES as REAPER
 from writers.http.metrics import FAMILIES as HTTP
 from writers.metrics import FAMILIES as WRITER
+from writers.watch.metrics import FAMILIES as WATCH
 
 DOC = Path(__file__).parents[3] / "docs" / "metrics.md"
 _HEAD = """# Metrics
@@ -36,6 +37,7 @@ PARTS: tuple[tuple[str, str, tuple[Family[Any], ...]], ...] = (
         WRITER,
     ),
     ("Rows over HTTP", "`writer serve` with `--listen`, beside those of its writers.", HTTP),
+    ("Watched prefixes", "`writer watch` with `--listen` or `--metrics`, beside those of its writer.", WATCH),
 )
 FAMILIES = {family.name: family for _, _, families in PARTS for family in families}
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from bookkeeper.config.settings import Reaper, Retention, Service
-from bookkeeper.contract.committed_txlogs import PROPERTY, Mark, WriterMarks
+from bookkeeper.contract.marks import PROPERTY, Mark, WriterMarks
 from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.contract.rewrite import key_of
 from bookkeeper.errors import CatalogUnavailable, CommitConflict, StorageUnavailable

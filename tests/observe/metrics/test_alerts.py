@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.support.watched import Samples, Watched, quick_samples
 from writers.http.metrics import FAMILIES as HTTP
 from writers.http.metrics import RequestFigures
 from writers.metrics import WriterMetrics as WriterFigures
+from writers.watch.metrics import FAMILIES as WATCH
+from writers.watch.metrics import WatchFigures
 
 CAUSE, CURE, END = 5, 36, 52
 #: what a rule says of ten thousand snapshots is tried with fifty, what it says of a thousand files with twenty
@@ -58,6 +61,7 @@ class Play:
         self.reaper, self.writer = Metrics(), WriterFigures("w1", "shop.orders")
         self.kafka = WriterFigures("orders-00", "shop.orders", kafka=True)
         self.http = RequestFigures("orders")
+        self.drops = WatchFigures("drops", "shop.orders", self.watched.clock)
         self.watched.inspector.usage = lambda path: (100, 95, 5) if self._broken("disk-full") in path else (100, 10, 90)
         for scene in SCENES:
             self.watched.add(self.root, scene.table, reload=scene.reload, **scene.settings)
@@ -110,7 +114,8 @@ class Play:
         (self.writer.waits if down else self.writer.goes_on)()
         self._copy(minute - CAUSE + 1 if down else 0)
         self._ask_over_http(down)
-        served = text(exposed(HTTP, [self.http]))
+        self._drop(down)
+        served = text(exposed(HTTP, [self.http])) + text(exposed(WATCH, [self.drops]))
         texts = (self.watched.ask("/metrics")[1], self.reaper.text(), self.writer.text(), self.kafka.text(), served)
         return quick_samples("".join(texts)) | {UP: float(not down)}
 
@@ -119,6 +124,11 @@ class Play:
         for status, count in {200: 100, 503: 20, 400: 5}.items():
             for _ in range(count if bad or status == 200 else 0):
                 self.http.count(status, 0.25)
+
+    def _drop(self, bad: bool) -> None:
+        """In bad minutes an object is not taken."""
+        now = self.watched.clock.now
+        self.drops.oldest = (self.drops.oldest or now - timedelta(minutes=15)) if bad else None
 
     def _copy(self, bad_minutes: int) -> None:
         """Two partitions of a topic: in bad minutes one stopped, and the other one falls behind."""
@@ -166,6 +176,7 @@ WHOLE = [
     fires("KafkaBadMessages", writer="orders-00"),
     fires("HttpUnavailable", table="orders"),
     fires("HttpRefused", table="orders", status="400"),
+    fires("WatchBehind", writer="drops"),
 ]
 ALL, GONE = 'ALERTS{alertstate="firing"}', 'ALERTS{alertname="BookkeeperTxlogGone",alertstate="firing"}'
 EXPECTED = {

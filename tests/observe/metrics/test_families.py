@@ -25,6 +25,8 @@ from tests.support.watched import Watched, samples
 from writers.http.metrics import FAMILIES as HTTP
 from writers.http.metrics import RequestFigures
 from writers.metrics import WriterMetrics
+from writers.watch.metrics import FAMILIES as WATCH
+from writers.watch.metrics import WatchFigures
 
 #: what alert rules of 0.1.0 ask for: they are copied into other repositories
 OF_0_1_0 = (
@@ -73,7 +75,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     )
     requests = RequestFigures("events")
     requests.count(200, 0.25)
-    return watched.ask("/metrics")[1], reaper.text(), kafka.text(), told_by(exposed(HTTP, [requests]))
+    drops = WatchFigures("drops", "shop.orders", watched.clock)
+    served = told_by(exposed(HTTP, [requests])), told_by(exposed(WATCH, [drops]))
+    return watched.ask("/metrics")[1], reaper.text(), kafka.text(), *served
 
 
 def test_a_run_serves_each_family_of_the_list_with_its_kind_help_and_labels(told: tuple[str, ...]) -> None:

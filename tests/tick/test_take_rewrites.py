@@ -26,7 +26,7 @@ from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
 from bookkeeper.stores.local import LocalStore
 from bookkeeper.tick import check_rewrites
-from bookkeeper.tick import rewrites as duty
+from bookkeeper.tick import take_rewrites as duty
 from reaper.files import txlogs
 from tests.chaos.crashes import crash_at, on_stage
 from tests.chaos.scenes.deciding import _opening

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import check_writer
 from bookkeeper.contract.offsets import is_slot, slot_name
 from bookkeeper.contract.txlog_folder import Folder
@@ -19,7 +19,7 @@ from bookkeeper.errors import Missing, NotPossible
 from bookkeeper.leases.lease import lease_on
 from bookkeeper.leases.slot_lease import ENDING, FOLDER, lease_name
 from writers.kafka.client import STOP_MEMBERS, Cluster, SlotConsumer
-from writers.kafka.places import Chains, Elsewhere, Partition, Topic, tag
+from writers.kafka.partitions import Chains, Elsewhere, Partition, Topic, tag
 from writers.timing import Clock
 
 log = logging.getLogger(__name__)

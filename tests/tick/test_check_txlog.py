@@ -12,7 +12,7 @@ from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import EntryInvalid, FileMissing, FromTheFuture, UnknownSpec
 from bookkeeper.format import manifest
 from bookkeeper.format.entries import DataFile, added
-from bookkeeper.tick.check import Rules, bind, check
+from bookkeeper.tick.check_txlog import Rules, bind, check
 from tests.support.plans import CREATED, name
 
 INNER = StructType(NestedField(5, "day", TimestamptzType(), required=True))

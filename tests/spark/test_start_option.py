@@ -15,7 +15,7 @@ from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.history.checkpoint import Offset
 from bookkeeper.history.main_history import is_ours
 from spark_jobs import begin_plan, drain, job, query, read_stream, sinks
-from spark_jobs import start as starts
+from spark_jobs import start_option as starts
 from spark_jobs.begin import Beginning, begin
 from tests.support.spark_lake import SharedCatalog, days, name_of, rows
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from bookkeeper.config.units import epoch_ms
 from writers.kafka.messages import Message
-from writers.kafka.places import Partition
+from writers.kafka.partitions import Partition
 
 #: times kept for a partition; of more every second one goes, and ages are those of somewhat older messages
 _MOST = 64

@@ -16,9 +16,9 @@ from bookkeeper.stores.open import open_store
 from tests.kafka.topics import Copy, Topics, queue
 from tests.servers.process import Server
 from writers.kafka.client import Cluster
-from writers.kafka.group import Step, set_group
 from writers.kafka.messages import Message
-from writers.kafka.places import Partition
+from writers.kafka.partitions import Partition
+from writers.kafka.set_group import Step, set_group
 
 
 def now() -> datetime:

@@ -6,10 +6,10 @@ import pytest
 
 from bookkeeper.contract import offsets
 from bookkeeper.errors import ConfigInvalid, NotPossible
-from writers.kafka import start
+from writers.kafka import start_option
 from writers.kafka.client import Cluster, properties_in
 from writers.kafka.command import wanted_of
-from writers.kafka.places import Chains, Place, Seen, Topic, tag
+from writers.kafka.partitions import Chains, Place, Seen, Topic, tag
 
 OLD = Topic("c1", "orders", "old-id", 4)
 NEW = Topic("c1", "orders", "new-id", 4)
@@ -68,21 +68,21 @@ def test_offsets_of_another_kind_of_source_are_refused(channel: str, text: str) 
 @pytest.mark.parametrize("text", ["", "now", "2026-01-31T12:00:00", "group:", "12"])
 def test_what_is_no_beginning_is_refused(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="is expected"):
-        start.parsed(text)
+        start_option.parsed(text)
 
 
 @pytest.mark.parametrize("text", ["", "orders", "orders=", "orders=first", "orders:x=earliest", "=earliest"])
 def test_what_is_no_place_to_go_on_is_refused(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="is expected"):
-        start.go_on(text)
+        start_option.go_on(text)
 
 
 def test_to_go_on_is_said_of_a_topic_or_of_a_partition() -> None:
-    given = [start.go_on("orders:3=17"), start.go_on("orders=latest")]
+    given = [start_option.go_on("orders:3=17"), start_option.go_on("orders=latest")]
 
-    assert start.chosen(given, "orders", 3) == start.Start("offset", offset=17)
-    assert start.chosen(given, "orders", 2) == start.Start("latest")
-    assert start.chosen(given, "others", 3) is None
+    assert start_option.chosen(given, "orders", 3) == start_option.Start("offset", offset=17)
+    assert start_option.chosen(given, "orders", 2) == start_option.Start("latest")
+    assert start_option.chosen(given, "others", 3) is None
 
 
 @pytest.mark.parametrize(

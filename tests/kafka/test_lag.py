@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from writers.kafka.ages import Ages
-from writers.kafka.places import Partition
+from writers.kafka.lag import Ages
+from writers.kafka.partitions import Partition
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ONE, OTHER = Partition("t", 0), Partition("t", 1)

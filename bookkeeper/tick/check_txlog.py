@@ -14,9 +14,9 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import FixedType, IcebergType, NestedField
 
 from bookkeeper.config.units import from_epoch_ms
-from bookkeeper.contract.committed_txlogs import FUTURE_MS, Marks
 from bookkeeper.contract.file_names import check_names
 from bookkeeper.contract.keyed import Keyed, is_within_keys, keyed_of
+from bookkeeper.contract.marks import FUTURE_MS, Marks
 from bookkeeper.contract.names import TxlogName, started_ms, year_of
 from bookkeeper.contract.rewrite import Rewrite
 from bookkeeper.contract.txlog import MOST_BYTES, DeleteEntries, Txlog

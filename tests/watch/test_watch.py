@@ -1,0 +1,439 @@
+"""What is dropped below a prefix gets into the table once, and goes when it is in."""
+
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bookkeeper.errors import FileMissing, NotPossible, PositionTaken
+from bookkeeper.stores.store import Listed
+from tests.support.desk import rows
+from tests.support.faults import Faults
+from tests.support.wrapped import WrappedStore
+from tests.watch.drops import NAME, Drops, ndjson
+from writers.watch import plan as plans
+from writers.watch.plan import Plan, Planned, WatchPosition
+from writers.watch.rows import Reading
+from writers.writer import Writer
+
+
+def parquet(table: pa.Table, **how: Any) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(table, out, **how)
+    return out.getvalue()
+
+
+def listing(drops: Drops, change: Callable[[list[Listed]], list[Listed]]) -> Any:
+    """The prefix, with other listings of what others have dropped."""
+
+    def around(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        found = act(*given, **named)
+        return change(found) if name == "list" and given == ("",) else found
+
+    return WrappedStore(drops.store, around)
+
+
+def results(drops: Drops, **given: Any) -> dict[str, int]:
+    return {key[0]: count for key, count in drops.run(**given).figures.objects.items() if count}
+
+
+def test_what_is_dropped_is_in_the_table_and_gone() -> None:
+    drops = Drops()
+    drops.put("a", "day=1/b", rows=["1", "2"])
+    assert results(drops) == {"loaded": 2}
+    assert drops.keys() == ["1", "1", "2", "2"]
+    assert drops.left() == []
+    assert drops.own() == ["done-1", "watch.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.ndjson", ndjson("1", "2")),
+        ("a", ndjson("1", "2").rstrip(b"\n")),
+        ("a.json.gz", gzip.compress(ndjson("1", "2"))),
+        ("a.csv", b"\xef\xbb\xbfkey,timestamp\n1,2026-03-01T12:00:00Z\n2,2026-03-01T12:00:00Z\n"),
+        ("a.tsv.gz", gzip.compress(b"timestamp\tkey\n2026-03-01T12:00:00Z\t1\n2026-03-01T12:00:00Z\t2\n\n")),
+        ("a.parquet", parquet(rows("1", "2"))),
+        ("wrong-ending.csv", parquet(rows("1", "2"), row_group_size=1)),
+    ],
+)
+def test_an_object_is_read_by_what_it_begins_with_or_by_its_ending(name: str, data: bytes) -> None:
+    drops = Drops()
+    drops.store.create(name, data)
+    drops.run()
+    assert drops.keys() == ["1", "2"]
+    assert drops.left() == []
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (ndjson("1", "2") + b'{"key": 7}\n', "line 3"),
+        (b"no rows at all", "line 1"),
+        (ndjson("1").replace(b'"key"', b'"other"'), "line 1"),
+        (b"PAR1" + b"x" * 50, "cannot be read as Parquet"),
+        (parquet(rows("1", "2"))[:-30] + b"PAR1", "cannot be read as Parquet"),
+        (parquet(pa.table({"other": [1]})), "other"),
+        (b"\x1f\x8b" + b"x" * 50, "cannot be decompressed"),
+        (b"PK\x03\x04", "zip"),
+        (gzip.compress(b" " * 2**21), "more than"),
+        (b"\xff" * 200 + b"\n", "line 1"),
+        (b"[" * 100_000, "line 1"),
+    ],
+)
+def test_an_object_that_is_no_rows_costs_only_itself_and_is_kept_with_its_reason(data: bytes, why: str) -> None:
+    drops = Drops()
+    drops.put("a", "z")
+    drops.store.create("m/bad", data)
+    assert results(drops) == {"loaded": 2, "rejected": 1}
+    assert drops.keys() == ["a", "z"]
+    kept, reason = drops.left()
+    assert drops.store.read(kept) == data and kept.endswith("-bad") and reason == f"{kept}.reason.json"
+    said = json.loads(drops.store.read(reason))
+    assert said["key"] == "m/bad" and why in said["reason"] and len(said["reason"]) <= 1000
+    assert "writer-watch-" not in said["reason"]
+    drops.put("b")
+    assert results(drops) == {"loaded": 1}
+
+
+def test_hidden_names_are_passed_over() -> None:
+    drops = Drops()
+    drops.put("_SUCCESS", ".a", "_temporary/a", "day=1/.crc", "a_b", "c.d")
+    drops.run()
+    assert drops.keys() == ["a_b", "c.d"]
+    assert drops.left() == [".a", "_SUCCESS", "_temporary/a", "day=1/.crc"]
+
+
+def test_what_replaced_an_object_before_its_commit_was_seen_stays_and_is_loaded_next() -> None:
+    drops = Drops()
+    drops.put("a", rows=["old"])
+    replaced = Faults().between("delete drops/a", lambda: drops.put("a", rows=["new"]))
+    drops.run(replaced)
+    assert drops.keys() == ["new", "old"]
+    assert drops.dropped() == []
+
+
+def test_what_is_dropped_again_with_the_same_bytes_outlives_a_restart() -> None:
+    drops = Drops()
+    drops.put("a")
+    drops.run()
+    drops.put("a")
+    drops.run()
+    assert drops.keys() == ["a", "a"]
+
+
+def test_a_listing_that_shows_objects_twice_doubles_none() -> None:
+    drops = Drops()
+    drops.put("a", "b")
+    drops.run(store=listing(drops, lambda found: [*found, *found]))
+    assert drops.keys() == ["a", "b"]
+
+
+def test_a_listing_that_lags_costs_time_only() -> None:
+    drops, stale = Drops(), list[Listed]()
+    drops.put("a")
+    stale += drops.store.list("")
+    drops.run()
+    drops.put("new")
+    assert results(drops, store=listing(drops, lambda found: stale)) == {}
+    assert drops.keys() == ["a"]
+    drops.run()
+    assert drops.keys() == ["a", "new"]
+
+
+def test_objects_that_were_there_before_the_first_start_are_taken_only_on_demand() -> None:
+    drops = Drops()
+    drops.put("a")
+    with pytest.raises(NotPossible, match="before its first start, such as a") as refused:
+        drops.run(backfill=False)
+    assert "--backfill" in refused.value.hint and drops.left() == ["a"] and drops.own() == []
+    drops.run(backfill=True)
+    drops.put("b")
+    drops.run(backfill=False)
+    assert drops.keys() == ["a", "b"]
+
+
+def test_a_prefix_has_one_writer_of_one_table() -> None:
+    drops = Drops()
+    drops.run()
+    other = Drops(drops.url)
+    other.desk.set_card(table_uuid="another")
+    with pytest.raises(NotPossible, match="watched by another writer or for another table"):
+        other.run()
+    drops.store.replace("_bookkeeper/watch.json", b"\xff" * 2**20)
+    with pytest.raises(NotPossible, match="is not readable"):
+        drops.run()
+
+
+def test_a_writer_of_another_source_is_refused() -> None:
+    drops = Drops()
+    with drops.desk.writer(NAME) as writer:
+        writer.write(rows("1"), position=b"42")
+        writer.publish()
+    with pytest.raises(NotPossible, match="its position is 42"):
+        drops.run()
+
+
+def test_a_storage_that_deletes_whatever_the_tag_is_is_refused() -> None:
+    drops = Drops()
+    drops.put("a")
+
+    def around(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        return drops.store.delete_many([given[0]]) and None if name == "delete_if" else act(*given, **named)
+
+    with pytest.raises(NotPossible, match="ignores the condition of a delete"):
+        drops.run(store=WrappedStore(drops.store, around))  # type: ignore[arg-type]
+    assert drops.left() == ["a"]
+
+
+def copied(drops: Drops, to: Drops) -> None:
+    for item in [*drops.store.list("")]:
+        to.store.replace(item.key, drops.store.read(item.key))
+
+
+def test_a_copy_of_the_prefix_and_one_that_was_restored_are_refused() -> None:
+    drops, copy = Drops(), Drops()
+    drops.put("a")
+    drops.run()
+    drops.put("b")
+    copied(drops, copy)  # with b, which is not in the table
+    drops.run()
+    copy.desk, copy.ledger = drops.desk, drops.ledger
+    with pytest.raises(NotPossible, match=r"is not what was read: the last plan in the table is watch/2/") as refused:
+        copy.run()
+    assert drops.keys() == ["a", "b"]
+    position = refused.value.hint.partition("--go-on=")[2].split()[0]
+    with pytest.raises(NotPossible):
+        copy.run(go_on=position.replace("/2/", "/1/"))
+    copy.run(go_on=position)
+    assert drops.keys() == ["a", "b", "b"]
+    copy.put("c")
+    copy.run(go_on=position)  # the option may stay: it is about that position alone
+    assert drops.keys() == ["a", "b", "b", "c"]
+
+
+def test_a_table_that_lost_the_position_is_refused() -> None:
+    drops = Drops()
+    for key in ("a", "b"):
+        drops.put(key)
+        drops.run()
+    fresh = Drops(drops.url)
+    with pytest.raises(NotPossible, match="the last plan in the table is none, the newest here has the number 2"):
+        fresh.run()
+
+
+def hostile(plan: Plan) -> Iterator[tuple[str, bytes]]:
+    good = plan.encoded()
+    said = json.loads(good)
+    yield "forged", json.dumps({**said, "objects": [["stays", "t", 1]]}).encode()
+    yield "huge", good + b" " * plans.MOST_BYTES
+    yield "rubbish", b"\xff\x00"
+    yield "deep", b"[" * 10_000
+    yield "empty", b""
+
+
+@pytest.mark.parametrize("kind", ["forged", "huge", "rubbish", "deep", "empty"])
+def test_a_plan_that_others_have_changed_deletes_nothing(kind: str) -> None:
+    drops = Drops()
+    drops.put("a")
+    published = list[str]()
+
+    def until_published(seconds: float) -> object:
+        published.extend(str(item.name) for item in drops.desk.folder.pending())
+        return True
+
+    drops.run(wait=until_published)
+    (key,) = [item.key for item in drops.store.list("_bookkeeper/") if "/plan-" in item.key]
+    plan = Plan.parse(drops.store.read(key), WatchPosition(1, key.split("-")[2].removesuffix(".json")))
+    drops.put("stays")
+    drops.store.replace(key, dict(hostile(plan))[kind])
+    drops.ledger.tick()
+    with pytest.raises(NotPossible, match=r"plan of watch/1/"):
+        drops.run()
+    assert drops.dropped() == ["a", "stays"] and drops.keys() == ["a"] and published
+
+
+@pytest.mark.parametrize(
+    "item",
+    [["../x", "t", 1], ["/x", "t", 1], ["a/../../x", "t", 1], ["_bookkeeper/watch.json", "t", 1], ["a/.b", "t", 1],
+     ["a", "", 1], ["a", "t" * 1000, 1], ["a", "t", -1], ["a", "t", True], ["a", "t"], ["a", 1, 1], "abc", None, {}],
+)  # fmt: skip
+def test_a_plan_has_only_objects_that_lie_below_its_prefix(item: object) -> None:
+    data = json.dumps({"version": 1, "plan": 1, "run": "r", "objects": [item]}).encode()
+    with pytest.raises(NotPossible):
+        Plan.parse(data, WatchPosition(1, plans.digest_of(data)))
+
+
+def test_a_plan_is_what_it_was() -> None:
+    plan = Plan(3, "run", [Planned("a\udcff", '"tag"', 7)])
+    assert Plan.parse(plan.encoded(), plan.position) == plan
+    assert WatchPosition.parse(plan.position.encoded(), NAME) == plan.position
+    for other in (plan.position._replace(number=4), plan.position._replace(digest="0" * 32)):
+        with pytest.raises(NotPossible):
+            Plan.parse(plan.encoded(), other)
+
+
+def bookkeeper(drops: Drops, refuses: Callable[[list[str]], bool], why: type[Exception] = FileMissing) -> Any:
+    """A wait in which txlogs are rejected whose rows it refuses."""
+
+    def wait(seconds: float) -> object:
+        drops.desk.clock.wait(seconds)
+        for item in drops.desk.txlogs():
+            if refuses([row["key"] for row in drops.desk.rows(item.files)]):
+                drops.ledger._reject(item, why("its file is gone"))  # type: ignore[arg-type]
+        return drops.ledger.tick()
+
+    return wait
+
+
+def test_objects_of_a_rejected_txlog_are_tried_in_halves_and_a_bad_one_rests() -> None:
+    drops, refused = Drops(), list[str]()
+    drops.put("a", "bad", "c", "d", "e")
+
+    def refuses(keys: list[str]) -> bool:
+        refused.extend([",".join(keys)] if "bad" in keys else [])
+        return "bad" in keys
+
+    watcher = drops.run(wait=bookkeeper(drops, refuses))
+    assert drops.keys() == ["a", "c", "d", "e"]
+    assert drops.left() == ["bad"] and watcher.left == ["bad"]
+    assert refused == ["a,bad,c,d,e", "a,bad", "bad"]
+    drops.run()
+    assert drops.keys() == ["a", "bad", "c", "d", "e"] and drops.left() == []
+
+
+def test_a_bad_object_is_tried_again_after_its_rest_and_stops_no_other() -> None:
+    drops, refused = Drops(), list[float]()
+    begun = drops.desk.clock.now
+    drops.put("bad")
+
+    def refuses(keys: list[str]) -> bool:
+        refused.extend([(drops.desk.clock.now - begun).total_seconds()] if keys == ["bad"] else [])
+        return keys == ["bad"] and len(refused) < 4
+
+    ticks = bookkeeper(drops, refuses)
+
+    def wait(seconds: float) -> object:
+        ticks(seconds)
+        if seconds > 2:
+            drops.put(f"{drops.desk.clock.now}")
+        return drops.keys()[-1:] == ["bad"]
+
+    drops.run(wait=wait, once=False)
+    waits = [later - before for before, later in pairwise(refused)]
+    assert [round(seconds / 60) for seconds in waits] == [1, 2, 4]
+    assert len(drops.keys()) > 30
+
+
+def test_a_txlog_that_lost_its_place_says_nothing_about_its_objects() -> None:
+    drops, refused = Drops(), list[int]()
+    drops.put("a", "b")
+
+    def refuses(keys: list[str]) -> bool:
+        refused.append(len(keys))
+        return len(refused) == 1
+
+    drops.run(wait=bookkeeper(drops, refuses, PositionTaken))
+    assert drops.keys() == ["a", "b"] and refused == [2, 2]
+
+
+@pytest.mark.parametrize("when", ["before", "between", "behind"])
+def test_a_late_txlog_of_a_run_that_was_stopped_loses_or_is_the_only_one(when: str) -> None:
+    """It comes before another run begins, while that one has read the same objects, and after it."""
+    drops, stopped, publish = Drops(), list[Callable[[], object]](), Writer.publish
+    drops.put("a", "b")
+
+    def stop(self: Writer, *given: Any, **named: Any) -> Any:
+        stopped.append(lambda: publish(self, *given, **named))
+        raise NotPossible("stopped before its txlog")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "publish", stop)
+        patch.setattr(Writer, "close", lambda self: None)
+        with pytest.raises(NotPossible, match="stopped"):
+            drops.run()
+    (late,) = stopped
+    drops.put("a", rows=["new"])
+    if when == "before":
+        late()
+    drops.run(Faults().between("create folder/pending/", late) if when == "between" else None)
+    if when == "behind":
+        late()
+        drops.ledger.tick()
+    drops.put("last")
+    drops.run()
+    # behind: the version that was replaced before it was published is gone
+    assert drops.keys() == [*(["b"] if when == "behind" else ["a", "b"]), "last", "new"]
+    rejected = [drops.desk.folder.reason(item.name)["error"] for item in drops.desk.folder.rejected()]
+    assert rejected == ([] if when == "before" else ["PositionTaken"])
+    assert drops.dropped() == []
+
+
+def test_an_object_at_which_the_program_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    drops, write = Drops(), Writer.write
+    drops.put("a", "bad", "c")
+
+    def fails(self: Writer, rows: Any, **more: Any) -> None:
+        if "bad" in rows["key"].to_pylist():
+            raise ZeroDivisionError
+        write(self, rows, **more)
+
+    monkeypatch.setattr(Writer, "write", fails)
+    assert results(drops) == {"loaded": 2, "rejected": 1}
+    assert drops.keys() == ["a", "c"]
+
+
+def test_an_object_that_is_too_large_stays_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    drops = Drops()
+    drops.store.create("large", ndjson("1") * 100)
+    drops.put("a", "x" * 201)
+    watcher = drops.run(reading=Reading(1000))
+    assert drops.keys() == ["a"]
+    assert watcher.left == ["large", "x" * 201] and watcher.figures.left == 2 and watcher.figures.waiting == 2
+    assert [record.cause for record in caplog.records if record.levelname == "ERROR"] == [  # type: ignore[attr-defined]
+        f"it has {len(ndjson('1')) * 100} bytes, and at most 1000 are taken (--max-object)",
+        "its name has more than 200 bytes, or its path more than 900",
+    ]
+
+
+def test_an_object_that_is_young_is_waited_for() -> None:
+    drops = Drops()
+    drops.put("a")
+    drops.desk.clock.now = drops.store.modified("a")
+    drops.run(settle=timedelta(seconds=30))
+    assert drops.keys() == ["a"]
+    assert sum(drops.desk.clock.waits) >= 30
+
+
+def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("writers.watch.waiting.MOST_OBJECTS", 2)
+    monkeypatch.setattr("writers.watch.waiting.MOST_LISTED", 4)
+    drops = Drops()
+    drops.put(*"abcdefg")
+    drops.run()
+    assert drops.keys() == [*"abcdefg"]
+    assert drops.own() == ["done-4", "watch.json"]
+
+
+def test_it_lists_once_in_each_interval() -> None:
+    drops, lists = Drops(), list[timedelta]()
+    begun = drops.desk.clock.now
+
+    def wait(seconds: float) -> object:
+        drops.wait(seconds)
+        lists.append(timedelta(seconds=seconds) if seconds > 1 else timedelta(0))
+        if sum(lists, timedelta(0)) % timedelta(seconds=20) == timedelta(seconds=5):
+            drops.put(str(sum(lists, timedelta(0)) // timedelta(seconds=20)))
+        return sum(lists, timedelta(0)) >= timedelta(seconds=60)
+
+    drops.run(once=False, every=timedelta(seconds=20), wait=wait)
+    assert drops.keys() == ["0", "1"]
+    assert drops.desk.clock.now - begun >= timedelta(seconds=60)

@@ -1,0 +1,1 @@
+"""Objects that others drop below a prefix become rows, each version once."""

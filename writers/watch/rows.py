@@ -1,0 +1,124 @@
+"""
+Objects as rows of a table, by the readers of the guests loader and sources.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from bookkeeper.contract.card import Card
+from bookkeeper.errors import NotPossible, SchemaRefused
+from bookkeeper.format.input_files import delimiter_of, row_kind
+from writers.loader.blocks import ReadBlock
+from writers.loader.formats import Format, format_of
+from writers.loader.lines import FEW_LINES, ParseRows
+from writers.loader.records import BadLine, Row, table_of
+from writers.sources.row_files import batches, check_texts, empty
+from writers.sources.source import Block, SourceLine, SourcePosition, file_blocks, first_line
+from writers.values.cast import unknown_columns
+from writers.writer import Writer
+
+_MOST_READERS = 100
+
+
+class NoRows(Exception):
+    """The object is no rows of the table; the message says why."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How objects are read; `kind`: ndjson or csv, None: by the ending. At most `most` bytes of one, also unpacked."""
+
+    most: int
+    kind: str | None = None
+    delimiter: str | None = None
+    nulls: tuple[str, ...] = ()
+    base64_bytes: bool = False
+    ignore_unknown: bool = False
+
+    def form(self, key: str) -> Format:
+        """Of lines in this object."""
+        kind = format_of([key], self.kind)
+        delimiter = self.delimiter or delimiter_of([key])
+        nulls = self.nulls if kind == "csv" else ()
+        return Format(kind, delimiter, self.base64_bytes, nulls, self.ignore_unknown)
+
+
+class ObjectReader:
+    """Reads objects as rows that one run of a writer takes; each is put into the file `spool` for the readers."""
+
+    def __init__(self, writer: Writer, reading: Reading, spool: Path) -> None:
+        self.card: Card = writer.card
+        self._schema, self._former, self._keys = writer.row_schema, writer.former_names, writer.keys
+        self._reading, self._spool = reading, spool
+        #: of lines: they take a while to make, and most objects of a batch have the same
+        self._readers = dict[tuple[Format, bytes], tuple[ParseRows, ReadBlock | None]]()
+
+    def again(self, writer: Writer) -> "ObjectReader":
+        """One by the card that the writer has now."""
+        return ObjectReader(writer, self._reading, self._spool)
+
+    def rows(self, key: str, data: bytes) -> pa.Table:
+        """All rows of the object; raises NoRows."""
+        self._spool.unlink(missing_ok=True)  # a file that is cut and written again is flushed by some systems
+        self._spool.write_bytes(data)
+        name = str(self._spool)
+        try:
+            return self._of_lines(self._reading.form(key), name) if row_kind(name) is None else self._of_rows(name)
+        except (BadLine, SchemaRefused, NotPossible, pa.ArrowException, ValueError, OverflowError) as exc:
+            raise NoRows(str(exc).replace(name, key)) from exc
+
+    def _of_rows(self, name: str) -> pa.Table:
+        tables, size = [empty(name)], 0
+        for _, _, table in batches(name, 0):
+            check_texts(table)
+            size += table.nbytes
+            self._check_size(size)
+            tables.append(table)
+        rows = pa.concat_tables(tables)
+        if self._reading.ignore_unknown:
+            rows = rows.drop_columns(unknown_columns(rows.column_names, self.card.schema, self._former))
+        return rows
+
+    def _of_lines(self, form: Format, name: str) -> pa.Table:
+        header = first_line(name) if form.has_header else b""
+        parse, read = self._reader_of(form, header)
+        tables, size = list[pa.Table](), 0
+        for block in file_blocks(name, SourcePosition()):
+            size += block.end - block.start
+            self._check_size(size)
+            if block.cut:
+                raise BadLine(f"line {block.number + 1}: it is too long")
+            tables.append(self._of_block(block.first_line()[1] if header and block.number == 0 else block, parse, read))
+        return pa.concat_tables(tables) if tables else table_of([], self._schema)
+
+    def _of_block(self, block: Block, parse: ParseRows, read: ReadBlock | None) -> pa.Table:
+        table = None if read is None or block.count <= FEW_LINES else read(block.data, block.count)
+        if table is not None:
+            return table
+        return table_of([row for line in _filled(block) for row in self._parsed(parse, line)], self._schema)
+
+    def _reader_of(self, form: Format, header: bytes) -> tuple[ParseRows, ReadBlock | None]:
+        found = self._readers.get((form, header))
+        if found is None:
+            columns = (self._schema, header, self._former, self._keys)
+            if len(self._readers) == _MOST_READERS:
+                self._readers.clear()
+            found = self._readers[form, header] = form.rows_parser(*columns), form.block_reader(*columns)
+        return found
+
+    def _parsed(self, parse: ParseRows, line: SourceLine) -> Sequence[Row]:
+        try:
+            return parse(line.text)
+        except (BadLine, SchemaRefused) as exc:
+            raise BadLine(f"line {line.number}: {exc}") from exc
+
+    def _check_size(self, size: int) -> None:
+        if size > self._reading.most:
+            raise NoRows(f"unpacked it has more than {self._reading.most} bytes (--max-object)")
+
+
+def _filled(block: Block) -> list[SourceLine]:
+    return [line for line in block.lines() if line.text.strip()]

@@ -1,0 +1,277 @@
+"""
+Takes the objects below a prefix, batch by batch: read, plan, publish, see the commit, delete.
+
+What a crash leaves at each step, and what cleans it up:
+
+    lease, claim, probe   `_bookkeeper/watch.json`, a lease that ends, a probe that the next start writes again
+    read, write           data files that no txlog names: the reaper's orphan sweep. An object that is no rows may lie
+                          here and in `_rejected/`: it is moved again, to the same name
+    plan                  a plan that no txlog names. It stays until a plan of its number is done: another run that
+                          was stopped may still publish it
+    publish               a pending txlog: the next run waits for it. A rejected one breaks the chain: all is read again
+    commit                the plan's objects: the next run deletes them first, each by its tag
+    delete                some of them; the same
+    done                  earlier plans: the next plan deletes them
+
+A batch is read only after all objects of the plans before it are gone, and its txlog names the position that this was
+seen at as its previous one: of two runs that read the same objects, one gets in.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from bookkeeper.errors import (
+    Backpressure,
+    BookkeeperError,
+    Fenced,
+    Halt,
+    NotPossible,
+    Retry,
+    SchemaRefused,
+    StorageUnavailable,
+    UnknownOutcome,
+)
+from bookkeeper.leases.lease import Lease
+from bookkeeper.stores.store import Listed, ObjectVersion
+from bookkeeper.stores.together import in_parts
+from writers.metrics import WriterMetrics
+from writers.newer_card import NewerCard
+from writers.opener import Opener
+from writers.publish.publisher import resume
+from writers.watch.halves import Halves
+from writers.watch.metrics import EMPTY, LOADED, REJECTED, WatchFigures
+from writers.watch.plan import NO_POSITION, Plan, Planned, WatchPosition
+from writers.watch.prefix import Prefix
+from writers.watch.rows import NoRows, ObjectReader
+from writers.watch.waiting import BATCH_BYTES, Waiting, Wanted
+from writers.writer import Writer
+
+log = logging.getLogger(__name__)
+
+#: between two looks at the marks, and how long one run waits for a commit
+LOOK_SECONDS, PATIENCE = 0.2, timedelta(minutes=1)
+#: at least so often the lease is kept; and longer than one lasts without its holder
+HOLD_SECONDS, _LEASE_ENDS = 5.0, timedelta(seconds=30)
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+#: an object at which the program failed so often is rejected
+_MOST_FAILURES = 2
+
+
+class Watcher:
+    """One prefix; to be used by one thread."""
+
+    def __init__(self, wanted: Wanted, opener: Opener, prefix: Prefix, lease: Lease) -> None:
+        self._wanted, self._opener, self._prefix, self._lease = wanted, opener, prefix, lease
+        self._clock, self._wait = opener.clock, opener.wait
+        self.figures = WatchFigures(wanted.name, "", opener.clock)
+        self.writer_figures: WriterMetrics | None = None
+        #: what becomes of objects whose txlog was rejected
+        self._suspects = Halves(opener.clock)
+        self._waiting = Waiting(prefix, wanted, self._suspects, self.figures, opener.clock)
+        #: what this run has published, and not seen committed
+        self._published: Plan | None = None
+        #: the key of the object whose rows are being written, and how often this failed, by key
+        self._doing, self._failures = "", dict[str, int]()
+        self._reader: ObjectReader
+
+    @property
+    def left(self) -> list[str]:
+        """Keys of objects that are not taken now, some of them where they are many."""
+        return self._waiting.left
+
+    def run(self) -> None:
+        """
+        Returns when a stop is requested or, with `once`, all is in. Raises NotPossible, also with `once` where another
+        instance works here, and ConfigInvalid.
+        """
+        pause, began = _FIRST_PAUSE, self._clock()
+        with TemporaryDirectory(prefix="writer-watch-") as spool:
+            try:
+                while True:
+                    try:
+                        if self._turn(Path(spool) / "object"):
+                            return
+                        pause = _FIRST_PAUSE
+                        seconds = 1.0
+                        self._check_alone(began)
+                    except (Backpressure, Fenced, Halt, Retry, SchemaRefused, UnknownOutcome) as exc:
+                        self._report(exc)
+                        seconds, pause = pause, min(2 * pause, _LONGEST_PAUSE)
+                    except Exception as exc:
+                        if isinstance(exc, BookkeeperError) or not self._doing:
+                            raise
+                        self._failures[self._doing] = self._failures.get(self._doing, 0) + 1
+                        log.exception("object failed", extra={"action": "defect", "object": self._doing})
+                        seconds = _FIRST_PAUSE
+                    if self._wait(seconds) is True:
+                        return
+            finally:
+                with suppress(StorageUnavailable):  # then it ends by itself
+                    self._lease.release()
+
+    def _check_alone(self, began: datetime) -> None:
+        """The lease of a dead instance would be free by now."""
+        if self._wanted.once and self._clock() - began >= _LEASE_ENDS:
+            hint = "It loads what lies there; or end it, and start this again."
+            raise NotPossible(f"another instance watches {self._prefix.store.url}", hint=hint)
+
+    def _report(self, exc: BookkeeperError) -> None:
+        if isinstance(exc, Fenced) and self._published is not None:
+            self._suspects.rejected(exc.rejected, [item.key for item in self._published.objects])
+        facts = {"action": "again", "writer": self._wanted.name, "cause": str(exc)}
+        log.warning("watcher begins anew", extra=facts)
+
+    def _turn(self, spool: Path) -> bool:
+        """One run of the writer; True when a stop was requested, or all is in. False: the lease is another's."""
+        self._published = None
+        if not self._lease.hold(self._clock()):
+            return False
+        with self._opened() as writer:
+            self._prefix.begin(self._wanted.name, writer.card.table_uuid, self._wanted.backfill)
+            if self._until_committed(writer):
+                return True
+            number = self._settle(writer)
+            self._waiting.forget()
+            newer = NewerCard(writer, self._clock)
+            while True:
+                self._hold()
+                batch = self._waiting.batch()
+                if not batch and (self._waiting.over or self._pause(self._waiting.seconds)):
+                    return True
+                taken = self._taken(writer, newer, spool, batch)
+                if taken:
+                    number += 1
+                    if self._load(writer, Plan(number, writer.incarnation, taken)):
+                        return True
+
+    @contextmanager
+    def _opened(self) -> Iterator[Writer]:
+        with closing(self._opener.writer(self._wanted.name)) as writer:
+            if self.writer_figures is not None:
+                writer.figures.continues(self.writer_figures)
+            self.writer_figures, self.figures.table = writer.figures, writer.card.table
+            yield writer
+
+    def _hold(self) -> None:
+        if not self._lease.hold(self._clock()):
+            raise Fenced("another instance watches the prefix")
+
+    def _pause(self, seconds: float) -> bool:
+        """Keeps the lease meanwhile; True when a stop was requested."""
+        while seconds > 0:
+            if self._wait(min(seconds, HOLD_SECONDS)) is True:
+                return True
+            self._hold()
+            seconds -= HOLD_SECONDS
+        return False
+
+    def _settle(self, writer: Writer) -> int:
+        """The number of the last plan, whose objects are gone then."""
+        last = WatchPosition.parse(writer.position, writer.name)
+        try:
+            number = self._prefix.settle(last, self._wanted.go_on == str(last or NO_POSITION))
+        except NotPossible:
+            # A run that lost its lease without knowing may have gone ahead meanwhile.
+            if resume(self._opener.folder(), writer.card, writer.name, 0).position != writer.position:
+                raise Fenced("another run of this writer has gone ahead") from None
+            raise
+        return number
+
+    def _until_committed(self, writer: Writer) -> bool:
+        """
+        Waits until all that was published is in; True when a stop was requested. Raises Fenced where it was rejected,
+        Backpressure where it is not in for long: a new run then looks where the chain ends.
+        """
+        began = self._clock()
+        while True:
+            writer.look()
+            if writer.all_committed:
+                return False
+            if not timedelta(0) <= self._clock() - began < PATIENCE:
+                raise Backpressure("a txlog is published, and not in the table yet: is the bookkeeper running?")
+            self._hold()
+            if self._wait(LOOK_SECONDS) is True:
+                return True
+
+    def _taken(self, writer: Writer, newer: NewerCard, spool: Path, batch: Sequence[Listed]) -> list[Planned]:
+        """Reads these objects and writes their rows; those that have some, by the version that was read."""
+        taken, size = list[Planned](), 0
+        self._reader = ObjectReader(writer, self._wanted.reading, spool)
+        for part in in_parts((item.key, item.size) for item in batch):
+            if size >= BATCH_BYTES:
+                return taken  # the others are listed again
+            self._hold()
+            found = self._prefix.store.read_versions(dict.fromkeys(part, ""), part)
+            for key in part:
+                version = found[key]
+                if isinstance(version, StorageUnavailable):
+                    raise version
+                if not isinstance(version, ObjectVersion):
+                    self._waiting.not_read(key, version)
+                    continue
+                item = Planned(key, version.tag, len(version.data))
+                rows = self._rows(writer, newer, item, version.data)
+                if rows is not None:
+                    taken.append(item)
+                    size += rows
+        return taken
+
+    def _rows(self, writer: Writer, newer: NewerCard, item: Planned, data: bytes) -> int | None:
+        """Writes the rows of an object, and returns their bytes; None where it has none, and is gone then."""
+        self._waiting.moves_on()
+        if self._failures.get(item.key, 0) >= _MOST_FAILURES:
+            self._set_aside(item, data, "the program failed at it: its log says more")
+            return None
+        try:
+            rows = self._read(writer, item.key, data)
+        except (NoRows, SchemaRefused):
+            newer.ask()
+            try:
+                rows = self._read(writer, item.key, data)
+            except (NoRows, SchemaRefused) as exc:
+                self._set_aside(item, data, str(exc))
+                return None
+        if not rows.num_rows:
+            self._prefix.drop_empty(item)
+            self.figures.count(EMPTY)
+            return None
+        return int(rows.nbytes)
+
+    def _read(self, writer: Writer, key: str, data: bytes) -> pa.Table:
+        if self._reader.card is not writer.card:
+            self._reader = self._reader.again(writer)
+        self._doing = key
+        rows = self._reader.rows(key, data)
+        if rows.num_rows:
+            (writer.upsert if writer.keys else writer.write)(rows)
+        self._doing = ""
+        return rows
+
+    def _set_aside(self, item: Planned, data: bytes, reason: str) -> None:
+        to = self._prefix.set_aside(item, data, reason)
+        self.figures.count(REJECTED)
+        self._failures.pop(item.key, None)
+        facts = {"action": "reject", "writer": self._wanted.name, "object": item.key, "to": to, "cause": reason[:500]}
+        log.error("object rejected: it is no rows of the table", extra=facts)
+
+    def _load(self, writer: Writer, plan: Plan) -> bool:
+        """Publishes what was written, and deletes its objects once it is in; True when a stop was requested."""
+        self._hold()
+        self._prefix.write(plan)
+        self._published = plan
+        writer.publish(position=plan.position.encoded())
+        if self._until_committed(writer):
+            return True
+        self._published = None
+        self._prefix.finish(plan)
+        self.figures.count(LOADED, len(plan.objects))
+        for item in plan.objects:
+            self._suspects.clear(item.key)
+            self._failures.pop(item.key, None)
+        return False
