@@ -15,6 +15,7 @@ from tests.rules.rule import Chapter, Patch, breaks
 from tests.rules.systems import Fails, Modelled, Recorded, Scene, Simulated
 from tests.support.faults import AFTER
 from writers.tasks.results import locations
+from writers.timing import ATTEMPTS
 
 rule = Chapter()
 OUTCOMES = "tests/writers/test_outcomes.py::"
@@ -105,7 +106,7 @@ def files_of_a_failed_publish_are_deleted(
     Fails(f"{OUTCOMES}test_every_retry_sends_the_same_bytes"),
 )
 @breaks("writers.publish.publisher.retry")
-def retries_send_other_bytes(rightly: Any, act: Callable[[], Any], wait: Any) -> Any:
+def retries_send_other_bytes(rightly: Any, act: Callable[[], Any], wait: Any, attempts: int = ATTEMPTS) -> Any:
     """A txlog is encoded anew for each try."""
     tries = iter(range(100))
 
@@ -115,7 +116,7 @@ def retries_send_other_bytes(rightly: Any, act: Callable[[], Any], wait: Any) ->
             return act.func(*act.args[:-1], act.args[-1] + b"\0" * at)  # type: ignore[attr-defined]
         return act()
 
-    return rightly(anew, wait)
+    return rightly(anew, wait, attempts)
 
 
 @rule(
