@@ -94,7 +94,8 @@ class HandedOut:
         handed_out = self._by_prefix(places, response.config, response.storage_credentials)
         if not handed_out:
             self._check_signing(table, response)
-        keys = self.keys(table) if handed_out else self._tables.get(table)
+        known = self._tables.get(table) or _SHARED.get((os.getpid(), self._identity, table))
+        keys = self.keys(table) if handed_out else known
         if keys is not None:
             keys.take(handed_out)
         return TableIO(self._catalog.properties, keys, self.stores(table)) if keys else None
