@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.cli import repair, status
+from bookkeeper.cli import pending, repair
 from bookkeeper.config.settings import Retention
 from bookkeeper.contract.pending_rewrites import (
     TRAY,
@@ -140,9 +140,9 @@ def test_the_command_rejected_lists_rewrites_with_their_reasons(
     filled(lake)
     rewrite_id = published(lake, live(lake), record_count=99)
     run(lake)
-    monkeypatch.setattr(status, "opened", lambda *_: SimpleNamespace(folder=lake.folder))
+    monkeypatch.setattr(pending, "opened", lambda *_: SimpleNamespace(folder=lake.folder))
     capsys.readouterr()
-    status.rejected.callback(config=None, table=None, as_json=True)  # type: ignore[misc]
+    pending.rejected.callback(config=None, table=None, as_json=True)  # type: ignore[misc]
     printed = capsys.readouterr().out
     assert f"{rewrite_id}.avro" in printed and "RewriteUnfit" in printed and "99 rows" in printed
 

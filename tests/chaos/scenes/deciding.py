@@ -16,7 +16,7 @@ import click
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from bookkeeper.cli import repair, status
+from bookkeeper.cli import maintain_now, repair, status, waiting_txlogs
 from bookkeeper.cli.context import Opened
 from bookkeeper.config.settings import Retention, Settings
 from bookkeeper.contract.offsets import slot_of
@@ -37,9 +37,10 @@ def _opening(lake: Lake, faults: Faults) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(quiet))
         stack.enter_context(redirect_stderr(quiet))
-        for module in (repair, status):
+        for module in (maintain_now, repair, status, waiting_txlogs):
             stack.enter_context(patch.object(module, "opened", lambda *_: there))
-        stack.enter_context(patch.object(repair, "utc_now", lake.clock))
+        for module in (maintain_now, repair, waiting_txlogs):
+            stack.enter_context(patch.object(module, "utc_now", lake.clock))
         yield
 
 
@@ -64,7 +65,7 @@ class Forgetting(Scene):
 
     def act(self, faults: Faults) -> None:
         with _opening(self.lake, faults):
-            repair.forget.callback(writers=("source",), idle=None, channel=None, **_COMMON)  # type: ignore[misc]
+            waiting_txlogs.forget.callback(writers=("source",), idle=None, channel=None, **_COMMON)  # type: ignore[misc]
 
     def drain(self) -> None:
         if self.anew is None:
@@ -93,7 +94,7 @@ class Rehashing(Scene):
 
     def act(self, faults: Faults) -> None:
         with _opening(self.lake, faults):
-            repair.rehash.callback(source="source", slots=3, yes=True, **_COMMON)  # type: ignore[misc]
+            waiting_txlogs.rehash.callback(source="source", slots=3, yes=True, **_COMMON)  # type: ignore[misc]
 
     def drain(self) -> None:
         writers = self.lake.view().marks.writers
@@ -159,7 +160,7 @@ class Retaining(Scene):
 
     def act(self, faults: Faults) -> None:
         with _opening(self.lake, faults):
-            repair.retain.callback(dry_run=False, force=True, **_COMMON)  # type: ignore[misc]
+            maintain_now.retain.callback(dry_run=False, force=True, **_COMMON)  # type: ignore[misc]
 
     def published(self) -> list[str]:
         return ["a", "b"]
@@ -183,7 +184,7 @@ class Discarding(Scene):
     def act(self, faults: Faults) -> None:
         run = f"{self.last.writer}.{self.last.incarnation}"
         with _opening(self.lake, faults):
-            repair.discard.callback(run=run, up_to=69, yes=True, **_COMMON)  # type: ignore[misc]
+            waiting_txlogs.discard.callback(run=run, up_to=69, yes=True, **_COMMON)  # type: ignore[misc]
 
     def published(self) -> list[str]:
         return ["first", "last"]
