@@ -417,6 +417,9 @@ def serve(config: str | None, tables: tuple[str, ...], folders: tuple[str, ...],
 )
 @click.option("--once", is_flag=True, help="End when all that lies there is in the table.")
 @click.option("--every", type=DURATION, default="10s", show_default=True, help="Between two listings.")
+@click.option(
+    "--queue", metavar="URL", help="SQS or Azure Storage Queue of the prefix's events: lists within a second."
+)
 @click.option("--settle", type=DURATION, default="2s", show_default=True, help="Take no object that is younger.")
 @click.option("--backfill", is_flag=True, help="At the first start: take what lies there already, too.")
 @click.option("--max-object", type=SIZE, default="256MiB", show_default=True, help="Of one object, also unpacked.")

@@ -4,14 +4,13 @@ The discovery that a table's settings ask for, on the storage its folder lies on
 
 import logging
 import sys
-from urllib.parse import urlsplit
 
 from bookkeeper.config.settings import Table
 from bookkeeper.discover.discovery import Discovery, Listing
 from bookkeeper.discover.events import txlogs
 from bookkeeper.discover.probe import Probe
+from bookkeeper.errors import NotPossible
 from bookkeeper.stores.local import LocalStore
-from bookkeeper.stores.locations import normal
 from bookkeeper.stores.store import Store
 
 log = logging.getLogger("bookkeeper")
@@ -44,25 +43,14 @@ def _inotify(settings: Table, store: LocalStore, platform: str) -> Discovery:
 
 
 def _queue(settings: Table, store: Store) -> Discovery:
-    from bookkeeper.stores.object_store import ObjectStore
-
-    if not isinstance(store, ObjectStore):
-        return _fallen_back(settings, f"nothing notifies of new objects in {store.url}")
-    if settings.queue is None:
-        return _fallen_back(settings, f"no `queue` is named that notifies of new objects in {store.url}")
     from bookkeeper.discover.queue import QueueDiscovery
-    from bookkeeper.discover.queues import AzureQueue, Sqs
+    from bookkeeper.stores.queues import queue_of
 
-    parts = urlsplit(normal(store.url))
-    kind = {"s3": Sqs, "abfss": AzureQueue}.get(parts.scheme)
-    if kind is None:
-        return _fallen_back(settings, f"no queue that is known notifies of new objects in {store.url}")
     try:
-        source = kind(settings.queue, store.options)
-    except (ImportError, ValueError) as exc:
-        return _fallen_back(settings, f"{settings.queue}: {type(exc).__name__}")
-    bucket, pending = parts.username or parts.netloc, f"{store.root}pending"
-    return QueueDiscovery(source, lambda text: txlogs(text, bucket, pending), settings.queue)
+        source, bucket, root = queue_of(store, settings.queue)
+    except NotPossible as error:
+        return _fallen_back(settings, str(error))
+    return QueueDiscovery(source, lambda text: txlogs(text, bucket, f"{root}pending"), settings.queue or "")
 
 
 def _fallen_back(settings: Table, why: str) -> Discovery:

@@ -1,107 +1,23 @@
 """
-A queue to which the storage sends its new objects: SQS fed by S3 events, an Azure Storage Queue fed by Event Grid.
-
-A thread receives, so that the tick never waits for the queue; what it takes it deletes from the queue at once. A crash
-between the two loses hints, or brings them twice: listing finds what was lost.
+A queue to which the storage sends its new objects, as hints.
 """
 
-import logging
-import os
-import threading
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import Collection
 
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.discover.discovery import LOOK, Hints
-from bookkeeper.threads import start
-
-log = logging.getLogger("bookkeeper")
-#: more names than this are no cheaper than a listing
-_MOST = 1000
-_PAUSE_SECONDS = 5.0
+from bookkeeper.stores.received import Received
 
 
-class Source(Protocol):
-    """A queue that one thread receives from."""
-
-    def receive(self) -> Sequence[tuple[str, Any]]:
-        """Messages (text, and what `done` wants); waits some seconds for the first. Raises errors of any class."""
-
-    def done(self, given: Sequence[Any]) -> None:
-        """Deletes these messages from the queue."""
-
-
-class QueueDiscovery:
+class QueueDiscovery(Received[TxlogName]):
     """
-    Collects the names in messages; LOOK while the queue does not answer, and once after that.
-
-    `understood` takes a message's text and returns the txlogs of this folder that it names.
+    The txlogs of a folder that messages name; LOOK while the queue does not answer, and once after that.
     """
-
-    def __init__(self, source: Source, understood: Callable[[str], Collection[TxlogName]], queue: str) -> None:
-        self._source, self._understood, self._queue = source, understood, queue
-        self._lock, self._stop = threading.Lock(), threading.Event()
-        self._names: set[TxlogName] = set()
-        self._look, self._failing = True, False
-        self._reader, self._writer = os.pipe()
-        for end in (self._reader, self._writer):
-            os.set_blocking(end, False)
-        start(self._run, f"discover {queue}")
 
     def hints(self) -> Hints:
-        with self._lock:
-            names, look = frozenset(self._names), self._look or len(self._names) > _MOST
-            self._names.clear()
-            self._look = self._failing
-            if not self._stop.is_set():
-                with suppress(BlockingIOError):
-                    os.read(self._reader, 4096)
-        return LOOK if look else names
+        names = self.take()
+        return LOOK if names is None else names
 
     def after(self, found: Collection[TxlogName], asked: Collection[TxlogName] = ()) -> Collection[TxlogName]:
         """No name: each txlog has a message of its own."""
         return ()
-
-    def hinted(self) -> bool:
-        with self._lock:
-            return bool(self._names)
-
-    def wakes(self) -> Collection[int]:
-        return () if self._stop.is_set() else (self._reader,)
-
-    def close(self) -> None:
-        # The thread may wait in a request for seconds: it is a daemon, and finds the stop after that.
-        with self._lock:
-            if not self._stop.is_set():
-                self._stop.set()
-                self._look = self._failing = True
-                os.close(self._reader)
-                os.close(self._writer)
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                messages = self._source.receive()
-                self._take([name for text, _ in messages for name in self._understood(text)])
-                if messages:
-                    self._source.done([given for _, given in messages])
-                self._failing = False
-            except Exception as exc:  # noqa: BLE001 - SDKs share no root of errors, and listing goes on
-                self._fail(exc)
-
-    def _take(self, names: Sequence[TxlogName]) -> None:
-        with self._lock:
-            self._names.update(names)
-            if names and not self._stop.is_set():
-                with suppress(BlockingIOError):
-                    os.write(self._writer, b"!")
-
-    def _fail(self, exc: Exception) -> None:
-        known, self._failing, self._look = self._failing, True, True
-        if not known and not self._stop.is_set():
-            cause = f"{self._queue}: {type(exc).__name__}"
-            log.warning(
-                "the queue does not answer; txlogs are found by listing", extra={"action": "discover", "cause": cause}
-            )
-        self._stop.wait(_PAUSE_SECONDS)

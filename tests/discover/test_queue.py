@@ -18,8 +18,8 @@ from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.discover.discovery import LOOK, Discovery
 from bookkeeper.discover.open import open_discovery
 from bookkeeper.discover.queue import QueueDiscovery
-from bookkeeper.discover.queues import AzureQueue
 from bookkeeper.stores.open import open_store
+from bookkeeper.stores.queues import AzureQueue
 from tests.servers.objects import azure_properties, bucket
 from tests.servers.shared import place, wanted
 

@@ -14,6 +14,7 @@ from tests.support.desk import Desk, Ledger
 from tests.support.faults import Faults, FaultyStore
 from tests.support.in_turn import in_turn
 from writers.opener import Opener
+from writers.watch.events import Receive, receive
 from writers.watch.plan import is_hidden
 from writers.watch.prefix import Prefix
 from writers.watch.rows import Reading
@@ -71,6 +72,7 @@ class Drops:
         moves: bool = False,
         wait: Callable[[float], object] | None = None,
         store: Store | None = None,
+        receive: Receive = receive,
         **wanted: Any,
     ) -> Watcher:
         """A watcher of a new process, which ends when all is in."""
@@ -83,7 +85,7 @@ class Drops:
         opener = Runs(f"{self.desk.root}/_bookkeeper", stores, self.desk.clock, wait or self.wait, timedelta(minutes=5))
         given = {"settle": timedelta(0), "once": True, "backfill": True, "reading": Reading(2**20), **wanted}
         prefix: Any = FaultyStore(store or self.store, faults, "drops")
-        return Watcher(Wanted(NAME, **given), opener, Prefix(prefix, moves), NoLease())
+        return Watcher(Wanted(NAME, **given), opener, Prefix(prefix, moves), NoLease(), receive)
 
     def run(self, faults: Faults | None = None, **given: Any) -> Watcher:
         """Watches until all is in."""

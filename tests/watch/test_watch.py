@@ -3,9 +3,11 @@
 import gzip
 import io
 import json
+import tempfile
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -99,9 +101,29 @@ def test_an_object_that_is_no_rows_costs_only_itself_and_is_kept_with_its_reason
     assert drops.store.read(kept) == data and kept.endswith("-bad") and reason == f"{kept}.reason.json"
     said = json.loads(drops.store.read(reason))
     assert said["key"] == "m/bad" and why in said["reason"] and len(said["reason"]) <= 1000
-    assert "writer-watch-" not in said["reason"]
+    assert "writer-watch-" not in said["reason"] and "/proc/" not in said["reason"]
     drops.put("b")
     assert results(drops) == {"loaded": 1}
+
+
+@pytest.mark.parametrize("fds", ["/proc/self/fd", "/none"])
+def test_no_temporary_file_is_left_and_a_full_disk_rejects_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fds: str
+) -> None:
+    monkeypatch.setattr("writers.watch.rows._FDS", Path(fds))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    drops, waits = Drops(), list[float]()
+    drops.put("a", "b")
+
+    def wait(seconds: float) -> object:
+        waits.append(seconds)
+        if len(waits) == 4:
+            (tmp_path / "none").mkdir()
+        return drops.wait(seconds)
+
+    assert results(drops, wait=wait) == {"loaded": 2}
+    assert waits[:4] == [1.0, 2.0, 4.0, 8.0] and drops.keys() == ["a", "b"]
+    assert [*(tmp_path / "none").iterdir()] == []
 
 
 def test_hidden_names_are_passed_over() -> None:

@@ -20,6 +20,7 @@ from bookkeeper.errors import ConfigInvalid, Missing, NotPossible, StorageUnavai
 from bookkeeper.leases.beside import RenewedBeside
 from bookkeeper.leases.lease import Lease, lease_on
 from bookkeeper.stores.locations import absolute, inside, local_path
+from bookkeeper.stores.queues import queue_of
 from bookkeeper.stores.store import Store
 from bookkeeper.threads import repeating
 from writers.metrics import FAMILIES
@@ -59,7 +60,8 @@ def wanted_of(name: str, options: Mapping[str, Any]) -> Wanted:
         options["ignore_unknown"],
     )
     every, settle = options["every"], options["settle"]
-    return Wanted(name, reading, every, settle, options["once"], options["backfill"], options["go_on"] or "")
+    once, go_on, queue = options["once"], options["go_on"] or "", options["queue"] or ""
+    return Wanted(name, reading, every, settle, once, options["backfill"], go_on, "" if once else queue)
 
 
 def check_apart(url: str, opener: Opener) -> None:
@@ -113,6 +115,8 @@ def run_watch(
     opener = Opener(folder, stores, clock, stop.wait, options["patience"])
     check_apart(url, opener)
     store = stores(url)
+    if wanted.queue:
+        queue_of(store, wanted.queue)  # also where another instance works here
     watcher = Watcher(wanted, opener, Prefix(store, options["done"] == MOVE), lease_of(store))
     serve(lambda: metrics(watcher))
     began = clock()

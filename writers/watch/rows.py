@@ -2,14 +2,16 @@
 Objects as rows of a table, by the readers of the guests loader and sources.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryFile, gettempdir
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.contract.card import Card
-from bookkeeper.errors import NotPossible, SchemaRefused
+from bookkeeper.errors import NotPossible, SchemaRefused, StorageUnavailable
 from bookkeeper.format.input_files import delimiter_of, row_kind
 from writers.loader.blocks import ReadBlock
 from writers.loader.formats import Format, format_of
@@ -20,7 +22,7 @@ from writers.sources.source import Block, SourceLine, SourcePosition, file_block
 from writers.values.cast import unknown_columns
 from writers.writer import Writer
 
-_MOST_READERS = 100
+_MOST_READERS, _FDS = 100, Path("/proc/self/fd")
 
 
 class NoRows(Exception):
@@ -47,28 +49,26 @@ class Reading:
 
 
 class ObjectReader:
-    """Reads objects as rows that one run of a writer takes; each is put into the file `spool` for the readers."""
+    """Reads objects as rows that one run of a writer takes."""
 
-    def __init__(self, writer: Writer, reading: Reading, spool: Path) -> None:
+    def __init__(self, writer: Writer, reading: Reading) -> None:
         self.card: Card = writer.card
         self._schema, self._former, self._keys = writer.row_schema, writer.former_names, writer.keys
-        self._reading, self._spool = reading, spool
+        self._reading = reading
         #: of lines: they take a while to make, and most objects of a batch have the same
         self._readers = dict[tuple[Format, bytes], tuple[ParseRows, ReadBlock | None]]()
 
     def again(self, writer: Writer) -> "ObjectReader":
         """One by the card that the writer has now."""
-        return ObjectReader(writer, self._reading, self._spool)
+        return ObjectReader(writer, self._reading)
 
     def rows(self, key: str, data: bytes) -> pa.Table:
         """All rows of the object; raises NoRows."""
-        self._spool.unlink(missing_ok=True)  # a file that is cut and written again is flushed by some systems
-        self._spool.write_bytes(data)
-        name = str(self._spool)
-        try:
-            return self._of_lines(self._reading.form(key), name) if row_kind(name) is None else self._of_rows(name)
-        except (BadLine, SchemaRefused, NotPossible, pa.ArrowException, ValueError, OverflowError) as exc:
-            raise NoRows(str(exc).replace(name, key)) from exc
+        with _spooled(data) as name:
+            try:
+                return self._of_lines(self._reading.form(key), name) if row_kind(name) is None else self._of_rows(name)
+            except (BadLine, SchemaRefused, NotPossible, pa.ArrowException, ValueError, OverflowError) as exc:
+                raise NoRows(str(exc).replace(name, key)) from exc
 
     def _of_rows(self, name: str) -> pa.Table:
         tables, size = [empty(name)], 0
@@ -118,6 +118,23 @@ class ObjectReader:
     def _check_size(self, size: int) -> None:
         if size > self._reading.most:
             raise NoRows(f"unpacked it has more than {self._reading.most} bytes (--max-object)")
+
+
+@contextmanager
+def _spooled(data: bytes) -> Iterator[str]:
+    """
+    The path of a file with these bytes, for readers of this process; where /proc is, a killed one leaves nothing.
+    Raises StorageUnavailable where the disk of temporary files takes no more.
+    """
+    with ExitStack() as stack:
+        try:
+            make = TemporaryFile if (unnamed := _FDS.is_dir()) else NamedTemporaryFile
+            file = stack.enter_context(make(prefix="writer-watch-"))
+            file.write(data)
+            file.flush()
+        except OSError as exc:
+            raise StorageUnavailable(f"no temporary file in {gettempdir()}: {exc.strerror or exc}") from exc
+        yield f"{_FDS}/{file.fileno()}" if unnamed else str(file.name)
 
 
 def _filled(block: Block) -> list[SourceLine]:

@@ -23,13 +23,15 @@ log = logging.getLogger(__name__)
 
 #: of one batch, as it is stored
 BATCH_BYTES = 2**28
+#: between two listings, where events say that there is something
+SOON = timedelta(seconds=1)
 #: of one listing, the oldest; keys that are remembered because they are not taken
 MOST_LISTED, _MOST_LEFT = 100_000, 1000
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is watched, and how; `once`: until all that lies there is in the table."""
+    """What is watched, and how; `once`: until all that lies there is in the table; `queue`: it reports new objects."""
 
     name: str
     reading: Reading
@@ -38,6 +40,7 @@ class Wanted:
     once: bool = False
     backfill: bool = False
     go_on: str = ""
+    queue: str = ""
 
 
 class Waiting:
@@ -50,6 +53,8 @@ class Waiting:
         self._listed_at: datetime | None = None
         #: keys that are not taken, of the last listing; and those of which the log has said so
         self._left, self._said = set[str](), set[str]()
+        #: whether an event said, since the last listing, that something was dropped
+        self._told = False
         #: whether younger objects than may be taken were listed; whether the listing had more than it gave; whether
         #: anything came of it
         self._young = self._cut = self._moved = False
@@ -71,8 +76,17 @@ class Waiting:
         """Until the next listing."""
         if self._wanted.once or self._listed_at is None:
             return max(0.1, self._wanted.settle.total_seconds())
-        left = self._wanted.every - (self._clock() - self._listed_at)
-        return max(0.1, min(left, self._wanted.every).total_seconds())
+        left = self._every() - (self._clock() - self._listed_at)
+        return max(0.1, min(left, self._every()).total_seconds())
+
+    def told(self) -> None:
+        """An event says that something was dropped: it is listed soon. Whether it is there, the listing says."""
+        self._told = True
+
+    def _every(self) -> timedelta:
+        """Between two listings; what an event told of may be too young at first, and then no other event comes."""
+        soon = self._told or (self._wanted.queue and self._young)
+        return min(self._wanted.every, max(self._wanted.settle, SOON)) if soon else self._wanted.every
 
     def forget(self) -> None:
         """A run begins: it lists anew."""
@@ -108,11 +122,11 @@ class Waiting:
     def _may_list(self) -> bool:
         if self._wanted.once:
             return self._listed_at is None or self._moved or self._young
-        due = self._listed_at is None or not timedelta(0) <= self._clock() - self._listed_at < self._wanted.every
+        due = self._listed_at is None or not timedelta(0) <= self._clock() - self._listed_at < self._every()
         return due or (self._cut and self._moved)
 
     def _list(self) -> None:
-        self._young = self._cut = self._moved = False
+        self._young = self._cut = self._moved = self._told = False
         self._figures.waiting, self._figures.oldest = 0, None
         self._left, now = set(), self._clock()
         found = nsmallest(MOST_LISTED, self._fit(now), key=lambda item: (item.modified, item.key))

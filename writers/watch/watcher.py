@@ -19,10 +19,8 @@ seen at as its previous one: of two runs that read the same objects, one gets in
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime, timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -44,6 +42,7 @@ from writers.metrics import WriterMetrics
 from writers.newer_card import NewerCard
 from writers.opener import Opener
 from writers.publish.publisher import resume
+from writers.watch.events import Dropped, Receive, receive
 from writers.watch.halves import Halves
 from writers.watch.metrics import EMPTY, LOADED, REJECTED, WatchFigures
 from writers.watch.plan import NO_POSITION, Plan, Planned, WatchPosition
@@ -66,8 +65,11 @@ _MOST_FAILURES = 2
 class Watcher:
     """One prefix; to be used by one thread."""
 
-    def __init__(self, wanted: Wanted, opener: Opener, prefix: Prefix, lease: Lease) -> None:
+    def __init__(
+        self, wanted: Wanted, opener: Opener, prefix: Prefix, lease: Lease, receive: Receive = receive
+    ) -> None:
         self._wanted, self._opener, self._prefix, self._lease = wanted, opener, prefix, lease
+        self._receive = receive
         self._clock, self._wait = opener.clock, opener.wait
         self.figures = WatchFigures(wanted.name, "", opener.clock)
         self.writer_figures: WriterMetrics | None = None
@@ -93,28 +95,27 @@ class Watcher:
         instance works here, and ConfigInvalid.
         """
         began = self._clock()
-        with TemporaryDirectory(prefix="writer-watch-") as spool:
-            try:
-                while True:
-                    try:
-                        if self._turn(Path(spool) / "object"):
-                            return
-                        seconds = _FIRST_PAUSE
-                        self._check_alone(began)
-                    except (Backpressure, Fenced, Halt, Retry, SchemaRefused, UnknownOutcome) as exc:
-                        self._report(exc)
-                        seconds, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
-                    except Exception as exc:
-                        if isinstance(exc, BookkeeperError) or not self._doing:
-                            raise
-                        self._failures[self._doing] = self._failures.get(self._doing, 0) + 1
-                        log.exception("object failed", extra={"action": "defect", "object": self._doing})
-                        seconds = _FIRST_PAUSE
-                    if self._wait(seconds) is True:
+        try:
+            while True:
+                try:
+                    if self._turn():
                         return
-            finally:
-                with suppress(StorageUnavailable):  # then it ends by itself
-                    self._lease.release()
+                    seconds = _FIRST_PAUSE
+                    self._check_alone(began)
+                except (Backpressure, Fenced, Halt, Retry, SchemaRefused, UnknownOutcome) as exc:
+                    self._report(exc)
+                    seconds, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
+                except Exception as exc:
+                    if isinstance(exc, BookkeeperError) or not self._doing:
+                        raise
+                    self._failures[self._doing] = self._failures.get(self._doing, 0) + 1
+                    log.exception("object failed", extra={"action": "defect", "object": self._doing})
+                    seconds = _FIRST_PAUSE
+                if self._wait(seconds) is True:
+                    return
+        finally:
+            with suppress(StorageUnavailable):  # then it ends by itself
+                self._lease.release()
 
     def _check_alone(self, began: datetime) -> None:
         """The lease of a dead instance would be free by now."""
@@ -128,24 +129,26 @@ class Watcher:
         facts = {"action": "again", "writer": self._wanted.name, "cause": str(exc)}
         log.warning("watcher begins anew", extra=facts)
 
-    def _turn(self, spool: Path) -> bool:
+    def _turn(self) -> bool:
         """One run of the writer; True when a stop was requested, or all is in. False: the lease is another's."""
         self._published = None
         if not self._lease.hold(self._clock()):
             return False
-        with self._opened() as writer:
+        with ExitStack() as stack:
+            writer = stack.enter_context(self._opened())
             self._prefix.begin(self._wanted.name, writer.card.table_uuid, self._wanted.backfill)
             if self._until_committed(writer):
                 return True
             number = self._settle(writer)
             self._waiting.forget()
             newer = NewerCard(writer, self._clock)
+            events = self._events(stack)
             while True:
                 self._hold()
                 batch = self._waiting.batch()
-                if not batch and (self._waiting.over or self._pause(self._waiting.seconds)):
+                if not batch and (self._waiting.over or self._pause(events)):
                     return True
-                taken = self._taken(writer, newer, spool, batch)
+                taken = self._taken(writer, newer, batch)
                 if taken:
                     number += 1
                     if self._load(writer, Plan(number, writer.incarnation, taken)):
@@ -163,13 +166,24 @@ class Watcher:
         if not self._lease.hold(self._clock()):
             raise Fenced("another instance watches the prefix")
 
-    def _pause(self, seconds: float) -> bool:
-        """Keeps the lease meanwhile; True when a stop was requested."""
+    def _events(self, stack: ExitStack) -> Dropped | None:
+        """Only the instance that works receives: a queue gives each message to one."""
+        if not self._wanted.queue:
+            return None
+        return stack.enter_context(closing(self._receive(self._prefix.store, self._wanted.queue)))
+
+    def _pause(self, events: Dropped | None) -> bool:
+        """Keeps the lease until the next listing; True when a stop was requested."""
+        seconds = self._waiting.seconds
         while seconds > 0:
-            if self._wait(min(seconds, HOLD_SECONDS)) is True:
+            step = min(seconds, HOLD_SECONDS if events is None else LOOK_SECONDS)
+            if self._wait(step) is True:
                 return True
             self._hold()
-            seconds -= HOLD_SECONDS
+            seconds -= step
+            if events is not None and events.take():
+                self._waiting.told()
+                seconds = min(seconds, self._waiting.seconds)
         return False
 
     def _settle(self, writer: Writer) -> int:
@@ -200,10 +214,10 @@ class Watcher:
             if self._wait(LOOK_SECONDS) is True:
                 return True
 
-    def _taken(self, writer: Writer, newer: NewerCard, spool: Path, batch: Sequence[Listed]) -> list[Planned]:
+    def _taken(self, writer: Writer, newer: NewerCard, batch: Sequence[Listed]) -> list[Planned]:
         """Reads these objects and writes their rows; those that have some, by the version that was read."""
         taken, size = list[Planned](), 0
-        self._reader = ObjectReader(writer, self._wanted.reading, spool)
+        self._reader = ObjectReader(writer, self._wanted.reading)
         for part in in_parts((item.key, item.size) for item in batch):
             if size >= BATCH_BYTES:
                 return taken  # the others are listed again

@@ -6,7 +6,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
+from bookkeeper.errors import NotPossible
+from bookkeeper.stores.locations import normal
+from bookkeeper.stores.object_store import ObjectStore
+from bookkeeper.stores.received import Queue
+from bookkeeper.stores.store import Store
 from bookkeeper.stores.together import together
 
 _WAIT_SECONDS = 10
@@ -15,6 +21,25 @@ _HIDDEN_SECONDS = 30
 _PAUSE_SECONDS = 0.05
 _LIVELY = 100
 _DELETES_AT_ONCE = 8
+
+
+def queue_of(store: Store, queue: str | None) -> tuple[Queue, str, str]:
+    """
+    The queue to which a storage reports its new objects, the bucket in its messages, and what the store's keys begin
+    with there; raises NotPossible where there is none that is known, or it cannot be opened.
+    """
+    if not isinstance(store, ObjectStore):
+        raise NotPossible(f"nothing notifies of new objects in {store.url}")
+    if queue is None:
+        raise NotPossible(f"no `queue` is named that notifies of new objects in {store.url}")
+    parts = urlsplit(normal(store.url))
+    kind = {"s3": Sqs, "abfss": AzureQueue}.get(parts.scheme)
+    if kind is None:
+        raise NotPossible(f"no queue that is known notifies of new objects in {store.url}")
+    try:
+        return kind(queue, store.options), parts.username or parts.netloc, store.root
+    except (ImportError, ValueError) as exc:
+        raise NotPossible(f"{queue}: {type(exc).__name__}") from exc
 
 
 class Sqs:
