@@ -50,14 +50,7 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
         }
         for item in in_order(found)
     ]
-    rewrites = _pending_rewrites(there, now)
-    if as_json:
-        show_rows([*txlogs, *rewrites], as_json)
-        return
-    show_rows(txlogs, as_json, nothing="no txlog is pending")
-    if rewrites:
-        say("")
-        show_rows(rewrites, as_json)
+    _show(txlogs, _pending_rewrites(there, now), as_json, "no txlog is pending")
 
 
 def _held(there: Opened, found: "Sequence[Found]") -> "Mapping[TxlogName, BookkeeperError]":
@@ -133,14 +126,18 @@ def rejected(config: str | None, table: str | None, as_json: bool) -> None:
     folder, now = opened(config, table).folder, utc_now()
     found: list[Found | FoundObject] = [*folder.rejected(), *rejected_rewrites(folder)]
     rows = [{"txlog": str(item.name), "age": now - item.modified, **_why(folder, item.name)} for item in found]
-    requests = _refused_requests(folder, now)
+    _show(rows, _refused_requests(folder, now), as_json, "no txlog is rejected")
+
+
+def _show(rows: list[dict[str, Any]], others: list[dict[str, Any]], as_json: bool, nothing: str) -> None:
+    """The others, which have columns of their own, are a second table."""
     if as_json:
-        show_rows([*rows, *requests], as_json)
+        show_rows([*rows, *others], as_json)
         return
-    show_rows(rows, as_json, nothing="no txlog is rejected")
-    if requests:
+    show_rows(rows, as_json, nothing=nothing)
+    if others:
         say("")
-        show_rows(requests, as_json)
+        show_rows(others, as_json)
 
 
 def _refused_requests(folder: "Folder", now: "datetime") -> list[dict[str, Any]]:

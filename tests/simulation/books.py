@@ -12,13 +12,13 @@ from unittest import mock
 from bookkeeper.config.settings import Daemon, Table
 from bookkeeper.config.share import share_of
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.discover import queue
 from bookkeeper.discover.probe import Probe
 from bookkeeper.leases import beside
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.serve.open import open_lease
+from bookkeeper.stores import received
 from bookkeeper.tick.inbox import Inbox
 from bookkeeper.tick.result import TickResult
 from bookkeeper.tick.tick import Bookkeeper
@@ -68,9 +68,9 @@ class Books:
     def book_patches(self) -> list[Any]:
         """What the product's modules have in the place of threads."""
         return [
-            mock.patch.object(queue, "threading", self.receivers),
+            mock.patch.object(received, "threading", self.receivers),
             # Of whichever process acts then.
-            mock.patch.object(queue, "start", lambda act, name: self.receivers.start(act, name)),  # noqa: PLW0108
+            mock.patch.object(received, "start", lambda act, name: self.receivers.start(act, name)),  # noqa: PLW0108
             mock.patch.object(beside, "RENEWALS", self.renewals),
             mock.patch.object(beside, "wait", lambda outcomes: [outcome.thread.join() for outcome in outcomes]),
         ]

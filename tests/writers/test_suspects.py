@@ -13,7 +13,8 @@ from tests.support.desk import rows
 from tests.support.lake import Clock, Lake
 from tests.support.slots import offsets_of
 from writers import Writer
-from writers.publish.suspects import MOST_REST, REST, Suspects
+from writers.publish.rests import MOST_REST, REST
+from writers.publish.suspects import Suspects
 from writers.timing import at_once
 
 CHANNELS = [f"p{number}" for number in range(20)]

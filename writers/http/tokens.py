@@ -52,7 +52,7 @@ class Tokens:
         Those of the token in this value of the header Authorization, which `allow` has allowed, and the seconds until
         they have room for a request.
         """
-        digest, now = _digest(given.partition(" ")[2].strip()), self.clock()
+        digest, now = key_of(given) or b"", self.clock()
         found = [self._quotas[key] for key in ((table, digest), (ANY, digest)) if key in self._quotas]
         return found, max((quota.wait(now) for quota in found), default=0.0)
 

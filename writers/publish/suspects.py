@@ -8,17 +8,16 @@ ends before a reject can be seen, by `rejected_offsets`.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from bookkeeper.contract.card import Card
 from bookkeeper.contract.offsets import MOST_IN_TXLOG, Offsets
 from bookkeeper.contract.txlog_folder import REJECTED, Folder
 from bookkeeper.errors import Fenced
 from writers.publish.publisher import with_positions
+from writers.publish.rests import Rests
 from writers.timing import Clock, utc_now
 
-#: how long a channel rests after its own txlog was rejected: at first, and at most
-REST, MOST_REST = timedelta(minutes=1), timedelta(hours=1)
 #: so many rejected txlogs of a writer are read, the newest
 _MOST_REJECTED = 100
 #: what says nothing about a channel: another run got there first
@@ -29,8 +28,6 @@ OF_RUNS = ("", "PositionTaken", "OutOfOrder")
 class _Suspect:
     """`reached`: its committed offset when it was first asked for; past that it is none."""
 
-    rest: timedelta = REST
-    until: datetime | None = None
     asked: bool = False
     reached: str | None = None
 
@@ -41,19 +38,18 @@ class Suspects:
     """
 
     def __init__(self, clock: Clock = utc_now) -> None:
-        self._clock, self._known = clock, dict[str, _Suspect]()
+        self._rests, self._known = Rests(clock), dict[str, _Suspect]()
 
     def fenced(self, error: Fenced) -> None:
         """
         A run was fenced: where a txlog of it was rejected for what is in it, its channels are published alone from now
-        on. One that was alone already rests: a minute, and twice as long each time, at most an hour.
+        on. One that was alone already rests.
         """
         if error.rejected in OF_RUNS:
             return
         self.add(error.channels)
         if len(error.channels) == 1:
-            (suspect,) = (self._known[channel] for channel in error.channels)
-            suspect.until, suspect.rest = self._clock() + suspect.rest, min(2 * suspect.rest, MOST_REST)
+            self._rests.add(*error.channels)
 
     def add(self, channels: Iterable[str]) -> None:
         """Each of these is published alone from now on."""
@@ -66,11 +62,11 @@ class Suspects:
 
         `committed` are the writer's committed offsets: a channel that has moved since it was suspected is so no more.
         """
-        now, together, alone = self._clock(), list[str](), list[list[str]]()
+        resting, together, alone = self._rests.now(), list[str](), list[list[str]]()
         for channel in channels:
             if not self._still(channel, committed.get(channel)):
                 together.append(channel)
-            elif not self._rests(channel, now):
+            elif channel not in resting:
                 alone.append([channel])
         parts = [together[at : at + MOST_IN_TXLOG] for at in range(0, len(together), MOST_IN_TXLOG)]
         return [*parts, *alone]
@@ -82,17 +78,11 @@ class Suspects:
     def clear(self, channel: str) -> None:
         """Nothing is against it: its rows were committed, or there is none left. It is published with the others."""
         self._known.pop(channel, None)
+        self._rests.clear(channel)
 
     def resting(self) -> dict[str, datetime]:
         """Channels that rest, and until when."""
-        now = self._clock()
-        rests = [channel for channel in self._known if self._rests(channel, now)]
-        return {channel: until for channel in rests if (until := self._known[channel].until) is not None}
-
-    def _rests(self, channel: str, now: datetime) -> bool:
-        """A clock that was put back makes no rest longer than the longest."""
-        until = self._known[channel].until
-        return until is not None and now < until <= now + MOST_REST
+        return self._rests.now()
 
     def _still(self, channel: str, committed: str | None) -> bool:
         suspect = self._known.get(channel)
@@ -101,7 +91,7 @@ class Suspects:
         if not suspect.asked:
             suspect.asked, suspect.reached = True, committed
         if suspect.reached != committed:
-            del self._known[channel]
+            self.clear(channel)
             return False
         return True
 

@@ -5,9 +5,9 @@ A process that ends forgets it: the next one publishes all together, and learns 
 """
 
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
 
-from writers.publish.suspects import MOST_REST, OF_RUNS, REST
+from writers.publish.rests import Rests
+from writers.publish.suspects import OF_RUNS
 from writers.timing import Clock
 
 
@@ -15,15 +15,11 @@ class Halves:
     """Groups of keys that are published without others; one key that was rejected alone rests."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._groups = list[list[str]]()
-        #: until when a key rests, and for how long the next time
-        self._rests = dict[str, tuple[datetime, timedelta]]()
+        self._groups, self._rests = list[list[str]](), Rests(clock)
 
     def rejected(self, error: str, keys: Sequence[str]) -> None:
         """
-        The txlog with these objects was rejected for `error`: each half is tried next. One that was alone rests: a
-        minute, and twice as long each time, at most an hour.
+        The txlog with these objects was rejected for `error`: each half is tried next. One that was alone rests.
         """
         if error in OF_RUNS:
             return
@@ -32,21 +28,19 @@ class Halves:
             self._groups += [[*keys[:middle]], [*keys[middle:]]]
             return
         for key in keys:
-            rest = self._rests[key][1] if key in self._rests else REST
-            self._rests[key] = self._clock() + rest, min(2 * rest, MOST_REST)
+            self._rests.add(key)
 
     def clear(self, key: str) -> None:
         """Nothing is against it: its rows are in, or it is gone."""
-        self._rests.pop(key, None)
+        self._rests.clear(key)
 
     def resting(self) -> set[str]:
-        """Keys that rest; a clock that was put back makes no rest longer than the longest."""
-        now = self._clock()
-        return {key for key, (until, _) in self._rests.items() if now < until <= now + MOST_REST}
+        """Keys that rest."""
+        return {*self._rests.now()}
 
     def apart(self) -> set[str]:
         """Keys that are not published with others."""
-        return {*self._rests}.union(*self._groups)
+        return {*self._rests.known()}.union(*self._groups)
 
     def next(self, listed: Collection[str]) -> list[str]:
         """The next group, as far as its objects are listed; it is one no more. Empty where there is none."""
@@ -55,4 +49,4 @@ class Halves:
             if group:
                 return group
         resting = self.resting()
-        return [key for key in self._rests if key in listed and key not in resting][:1]
+        return [key for key in self._rests.known() if key in listed and key not in resting][:1]
