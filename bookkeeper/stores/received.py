@@ -84,6 +84,8 @@ class Received(Generic[Name]):
         while not self._stop.is_set():
             try:
                 messages = self._source.receive()
+                if self._stop.is_set():
+                    return  # the queue gives them to another, after a while
                 self._take([name for text, _ in messages for name in self._understood(text)])
                 if messages:
                     self._source.done([given for _, given in messages])

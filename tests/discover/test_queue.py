@@ -73,6 +73,25 @@ def test_what_messages_tell_is_hinted_once_and_the_loop_is_woken() -> None:
     assert (found.hints(), found.wakes()) == (LOOK, ())
 
 
+def test_what_comes_after_its_end_is_left_for_another() -> None:
+    asked, ended = threading.Event(), threading.Event()
+
+    class Long(Script):
+        def receive(self) -> Sequence[tuple[str, Any]]:
+            asked.set()
+            ended.wait(60)
+            return super().receive()
+
+    source = Long(["1"])
+    found = QueueDiscovery(source, named, "q")
+    thread = next(thread for thread in threading.enumerate() if thread.name == "receive q")
+    assert asked.wait(60)
+    found.close()
+    ended.set()
+    thread.join(60)
+    assert not thread.is_alive() and source.deleted == []
+
+
 class Heard(logging.Handler):
     """What a thread logs, and that it has."""
 
