@@ -85,7 +85,7 @@ def test_every_command_is_there(engine: Engine, command: str) -> None:
     assert "Usage" in engine.run(TAG, command, "--help")
 
 
-@pytest.mark.parametrize("guest, name", [("kafka", "run_kafka"), ("http", "run_serve")])
+@pytest.mark.parametrize("guest, name", [("kafka", "run_kafka"), ("http", "run_serve"), ("watch", "run_watch")])
 def test_guests_of_writers_are_there_with_what_they_import(engine: Engine, guest: str, name: str) -> None:
     said = engine.run(TAG, "python", "-c", f"import writers.{guest}.command as it; print(it.{name}.__name__)")
 

@@ -8,13 +8,14 @@ import pytest
 import yaml
 
 from bookkeeper.config.load import parse
+from tests.cli.commands import commands
 from tests.docs.commands import check
 from tests.packaging.project import ROOT
 
 FOLDER = ROOT / "config" / "kubernetes"
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))
-#: in place of the reaper's Deployment; where topics of Kafka are copied; where rows come over HTTP
-CHOSEN = ["reaper-cronjob.yaml", "kafka-writer.yaml", "http-writer.yaml"]
+#: in place of the reaper's Deployment; where topics of Kafka are copied, rows come over HTTP, objects are dropped
+CHOSEN = ["reaper-cronjob.yaml", "kafka-writer.yaml", "http-writer.yaml", "watch-writer.yaml"]
 RESOURCES: list[dict[str, Any]] = [
     resource
     for name in [*KUSTOMIZATION["resources"], *CHOSEN]
@@ -148,7 +149,7 @@ def test_prometheus_is_told_the_port_that_each_pod_opens_and_may_ask_there() -> 
         for port in rule["ports"]
     }
 
-    listening = ("StatefulSet/ingest", "StatefulSet/kafka-writer", "Deployment/http-writer")
+    listening = ("StatefulSet/ingest", "StatefulSet/kafka-writer", "Deployment/http-writer", "Deployment/watch-writer")
     for name in ("Deployment/bookkeeper", "Deployment/reaper", *listening):
         assert scraped[name] == str(CONTAINERS[name]["ports"][0]["containerPort"])
         assert name == "Deployment/bookkeeper" or f"0.0.0.0:{scraped[name]}" in CONTAINERS[name]["args"]
@@ -170,6 +171,7 @@ def test_reapers_never_overlap_and_writers_keep_their_names() -> None:
         ("writer", "StatefulSet/ingest", {53, 443}),
         ("kafka-writer", "StatefulSet/kafka-writer", {53, 443, 9093}),
         ("http-writer", "Deployment/http-writer", {53, 443, 8080}),
+        ("watch-writer", "Deployment/watch-writer", {53, 443}),
     ],
 )
 def test_writers_reach_no_catalog(policy: str, name: str, reached: set[int]) -> None:
@@ -215,6 +217,28 @@ def test_a_copy_reads_its_client_settings_from_a_secret_and_is_asked_where_it_li
     assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
     probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("liveness", "readiness")]
     assert probes == [{"path": "/metrics", "port": container["ports"][0]["name"]}] * 2
+
+
+def test_of_two_instances_that_watch_one_prefix_one_works_and_has_rights_of_its_own() -> None:
+    deployment, container = one("Deployment", "watch-writer")["spec"], CONTAINERS["Deployment/watch-writer"]
+    budget = one("PodDisruptionBudget", "watch-writer")["spec"]
+    args, account = container["args"], deployment["template"]["spec"]["serviceAccountName"]
+
+    assert deployment["replicas"] == 2 and "$" not in args[args.index("--name") + 1]
+    assert budget["maxUnavailable"] == 1 and budget["selector"] == deployment["selector"]
+    assert [name for name, found in PODS.items() if found["spec"]["serviceAccountName"] == account] == [
+        "Deployment/watch-writer"
+    ]
+    probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("liveness", "readiness")]
+    assert probes == [{"path": "/metrics", "port": container["ports"][0]["name"]}] * 2
+
+
+def test_the_disk_of_what_watches_has_room_for_the_object_that_it_reads_and_for_one_of_a_killed_run() -> None:
+    command = dict(commands())["writer", "watch"]
+    largest = command.make_context("watch", CONTAINERS["Deployment/watch-writer"]["args"][2:]).params["max_object"]
+    (tmp,) = PODS["Deployment/watch-writer"]["spec"]["volumes"]
+
+    assert int(tmp["emptyDir"]["sizeLimit"].removesuffix("Mi")) * 2**20 > 2 * largest
 
 
 def test_annotations_of_the_accounts_are_examples() -> None:

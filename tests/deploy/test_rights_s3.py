@@ -18,11 +18,14 @@ from bookkeeper.contract.rewrite import key_of
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.leases.lease import Lease, lease_on
 from bookkeeper.stores.open import stores_with
+from bookkeeper.stores.store import check_deletes_by_tag
 from tests.deploy.rights import ROLES, SECTION, Roles, compact, policies
 from tests.servers import installed
 from tests.servers.needed import needed
 from tests.servers.objects import s3_properties
 from tests.servers.process import LOOPBACK, Server, free_port
+from tests.watch.drops import Drops
+from writers.watch.command import lease_of
 
 BUCKETS = ("lake", "lake-queue")
 REWRITE = f"events/{key_of('01a1fdf4-2b80-7001-8203-0405060708aa')}"
@@ -160,6 +163,42 @@ def test_a_copy_of_kafka_takes_its_leases_by_what_the_page_adds_for_them(
     root.close()
 
     assert (held, after) == ((True, False), True)
+
+
+def test_a_watcher_does_all_below_its_prefix_by_what_the_page_adds_for_it_and_nothing_beside_it(
+    server: Server, clients: dict[str, Any]
+) -> None:
+    found = re.search(
+        r"`writer watch` also needs `(s3:\w+)` on `(\S+)`, and `(s3:\w+)`, `(s3:\w+)` and `(s3:\w+)` on `(\S+)`",
+        SECTION,
+    )
+    assert found is not None
+    lists, bucket, *acts, objects = found.groups()
+    store = stores_with({**server.properties, **keys("writer")})(f"s3://{objects.removesuffix('/*')}")
+    root, allowed = client(server), {"Effect": "Allow", "Principal": {"AWS": ["writer"]}}
+    root.create_bucket(Bucket=bucket)
+    with pytest.raises(StorageUnavailable):
+        lease_of(store)
+    statements = [
+        {**allowed, "Action": [lists], "Resource": [f"arn:aws:s3:::{bucket}"]},
+        {**allowed, "Action": acts, "Resource": [f"arn:aws:s3:::{objects}"]},
+    ]
+    root.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": statements}))
+    root.put_object(Bucket=bucket, Key="beside", Body=b"")
+    check_deletes_by_tag(store, "_bookkeeper/probe")  # at once; a watcher would try for ever
+    drops, lease = Drops(store=store), lease_of(store)
+    assert lease.hold(datetime.now(UTC))
+    lease.release()
+    for moves in (False, True):
+        drops.put(*(f"{moves}-{number}" for number in range(3)))
+        store.create(f"bad-{moves}", b"none")
+        drops.run(moves=moves)
+
+    assert (len(drops.keys()), drops.dropped()) == (6, [])
+    assert sorted(key.partition("/")[0] for key in drops.left()) == ["_done"] * 3 + ["_rejected"] * 4
+    with pytest.raises(ClientError, match="AccessDenied"):
+        clients["writer"].delete_object(Bucket=bucket, Key="beside")
+    root.close()
 
 
 def keys(role: str) -> dict[str, str]:
