@@ -136,6 +136,9 @@ class CatalogProxy(Proxy):
         table = f"{found[1]}.{found[2]}"
         self.desk.loads.append(table)
         body["config"] = {**body.get("config", {}), **self.desk.config}
+        if self.desk.lists_credentials and found[2]:
+            where = f"v1/namespaces/{found[1]}/tables/{found[2]}/credentials"
+            body["config"]["client.refresh-credentials-endpoint"] = where
         location = self.desk.locations[table] = body["metadata"]["location"]
         if self.desk.as_config and self.desk.hands_out:
             body["config"] |= self.desk.hand_out(location)
