@@ -40,6 +40,8 @@ class OnSpark:
     pause: float = 120
     every: float = 45
     codes: Counter[str] = field(default_factory=Counter)
+    #: lines of `progress` when the stream was last killed
+    seen: int = 0
     due: dict[str, float] = field(default_factory=dict)
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -67,10 +69,16 @@ class OnSpark:
             return []
         self.due["kill"] = now + self._soon(self.pause)
         role = self.random.choice([role for role in ROLES if role in crew.running])
+        if role == SPARK and self._batches() == self.seen and self.random.random() < 0.7:
+            return []  # on a busy machine it would never get to its work
         crew.kill(role, family=True)
         if role == SPARK:
+            self.seen = self._batches()
             self._start(crew, SPARK, self._stream("5s"))
         return [role]
+
+    def _batches(self) -> int:
+        return self.progress.read_bytes().count(b"\n") if self.progress.exists() else 0
 
     def ended(self, role: str, code: int) -> bool:
         """Notes that a program has ended by itself; whether it may, with this code."""
