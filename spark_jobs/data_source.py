@@ -34,6 +34,10 @@ _KEYS = ("s3.", "adls.", "gcs.", "client.")
 #: of `spark_jobs.sink.write`
 _OF_WRITE = ("mode", "order_by", "deletes", "distribution")
 _WRITE = "spark_jobs.sink.write(rows, folder, ...) takes it, in the driver."
+_CATALOG = (
+    "Keys that a catalog hands out are taken by spark_jobs.sink.write(rows, folder, runtime=Runtime(Reach(settings))), "
+    "of writers.runtime and writers.reach: docs/stores.md."
+)
 _OPTIONS = ("path", "name", "position", "patience")
 
 
@@ -79,6 +83,8 @@ class BookkeeperSource(DataSource):
         unknown = [key for key in given if key not in _OPTIONS and not key.startswith(_KEYS)]
         if unknown and unknown[0] in _OF_WRITE:
             raise ConfigInvalid(f"option {unknown[0]}: a data source cannot move rows between tasks", hint=_WRITE)
+        if "credentials" in unknown:
+            raise ConfigInvalid("option credentials: a data source opens no catalog", hint=_CATALOG)
         if unknown:
             raise ConfigInvalid(f"option {unknown[0]}: {', '.join(_OPTIONS)} and keys of storage are expected")
         if not given.get("path"):

@@ -4,7 +4,8 @@ How the writers of a configuration reach storage: with its keys, or with those t
 Nothing of a catalog is imported until a table says `credentials = "catalog"`.
 """
 
-from collections.abc import Mapping
+import copyreg
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -28,9 +29,22 @@ _DEFAULT = "/_bookkeeper"
 
 @dataclass(frozen=True)
 class Reach:
-    """Opens the stores of all tables of a configuration; it can be pickled, and asks the catalog anew elsewhere."""
+    """
+    Opens the stores of all tables of a configuration; it can be pickled, and asks the catalog anew elsewhere.
+
+    `used` are the identifiers of tables that the process which pickled it had loaded: a task begins with their data.
+    """
 
     settings: Settings
+    used: tuple[str, ...] = ()
+
+    def __reduce__(self) -> tuple[type["Reach"], tuple[Settings, tuple[str, ...]]]:
+        return Reach, (self.settings, tuple(table.identifier for table in self._loaded()))
+
+    def _loaded(self) -> list[Table]:
+        """Tables with keys of the catalog that this process, or the one that pickled this, has loaded."""
+        tables = [table for table in self.settings.tables.values() if table.credentials == CATALOG]
+        return [table for table in tables if table.identifier in self.used or self._key(table) in _LOADED]
 
     def __call__(self, url: str) -> Store:
         """Raises like `open_store`, and for tables of which the catalog has the keys like `table_stores`."""
@@ -48,7 +62,7 @@ class Reach:
         if placed is not None:
             return self._made(placed) if placed.credentials == CATALOG else None
         governed = [table for table in tables if table.credentials == CATALOG]
-        known = [made for table in governed if (made := _LOADED.get(self._key(table))) is not None]
+        known = [self._made(table) for table in self._loaded()]
         if not known and url.endswith(_DEFAULT):  # of which table, only the catalog says
             known = [self._made(table) for table in governed if not _place(table)]
         made = max(known, key=lambda stores: stores.covers(url), default=None)
@@ -80,11 +94,17 @@ def _key(catalog: Catalog, identifier: str) -> _Key:
 def _table_stores(key: _Key) -> "TableStores":
     with _LOCK:  # or two threads load a table at once
         if key not in _LOADED:
-            from bookkeeper.catalogs.table_stores import table_stores
+            from bookkeeper.catalogs.table_stores import TableStores, table_stores
 
+            copyreg.pickle(TableStores, _in_pickle)
             name, properties, identifier = key
             _LOADED[key] = table_stores(Catalog(name, dict(properties)), identifier)
         return _LOADED[key]
+
+
+def _in_pickle(stores: "TableStores") -> tuple[Callable[[_Key], "TableStores"], tuple[_Key]]:
+    """Without keys: another process asks the catalog, once for each table."""
+    return _table_stores, (_key(stores.settings, stores.identifier),)
 
 
 def _place(table: Table) -> str:

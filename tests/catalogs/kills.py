@@ -3,6 +3,9 @@ All programs on a catalog that hands out keys which live for seconds, each kille
 reaper that compacts, a consumer in Python, writers with keys of their own and writers with the catalog's alone.
 
     python -m tests.catalogs.kills --seconds 600 --life 60 --seed 7
+    python -m tests.catalogs.kills --seconds 1800 --life 60 --spark
+
+With --spark also a stream on Spark, whose output is compared as the consumer's is, and compactions on Spark.
 
 In the end each row is looked for in the table and in the consumer's output, the keyed table is compared with a replay,
 and the storage says how often keys were used that had ended.
@@ -24,69 +27,65 @@ from typing import Any
 
 from benchmarks.support.lake import written
 from bookkeeper.catalogs.open import STORAGE, load_table, open_catalog
+from bookkeeper.commands.columns import schema_of
 from bookkeeper.config.settings import Catalog
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
+from tests.catalogs.grounds import GROUNDS, Ground
+from tests.catalogs.on_spark import OUTPUT, ROLES, OnSpark, kind_of
 from tests.servers.catalog_over import catalog_over
-from tests.servers.handing_out import Desk, StorageProxy
-from tests.servers.objects import bucket, s3
-from tests.servers.process import LOOPBACK, Server
-from tests.servers.proxy import Reply, Request, proxy
+from tests.servers.proxy import Request
 from tests.soak.account import WORK, Account, copied, read, replayed
 from tests.soak.journal import Published, published
-from tests.soak.plan import COPY, EVENTS, STATE
+from tests.soak.plan import COPY, EVENTS, SPARK, STATE
 from tests.support.configured import Queue, program, queue_with
 from tests.support.crew import Crew
 from tests.support.stores import content
 
-_EVENTS, _STATE, _FOLDER = "demo.events", "demo.state", "s3://queue/events"
+_EVENTS, _STATE = "demo.events", "demo.state"
 _ROWS = 200
-_SECRET = re.compile(rb"(?:secret|token)-of-\d{4,}-Zq|KEY\d{4,}")
+_SECRET = re.compile(rb"(?:secret|token)-of-\d{4,}-Zq|KEY\d{4,}|sig(?:=|%3D)[\w%+/]{20}")
 #: writers by role: those named `...-own` have keys by policy, the others the catalog's
 _LINES, _ENDLESS = ("lines-0-own", "lines-1"), ("source-0-own", "source-1", "keyed-0")
 _DAEMONS = ("bookkeeper", "reaper")
 #: seconds
-_LONG_LIFE, _LONG_RUN = 30, 120
+_LONG_LIFE, _LONG_RUN, _LONG_ON_SPARK = 30, 120, 600
 _COMPACTED = ("rewrites committed",)
-
-
-class Quiet(StorageProxy):
-    """Keeps no request: the bodies of a long run would not fit into memory."""
-
-    def answer(self, request: Request) -> Reply:
-        """As before."""
-        self.seen.clear()
-        return super().answer(request)
 
 
 @dataclass
 class World:
-    """Processes on a governed lake on `storage`, whose keys live for `desk.seconds`; files in `place`."""
+    """Processes on a governed lake on `ground`; files in `place`."""
 
-    storage: Server
+    ground: Ground
     place: Path
-    desk: Desk
     seed: int
     #: seconds between two kills, on the average
     pause: float = 5
+    spark: bool = False
+    on_spark: OnSpark | None = None
     kills: Counter[str] = field(default_factory=Counter)
     #: files of `writer lines`, by role
     files: dict[str, list[Path]] = field(default_factory=lambda: {role: [] for role in _LINES})
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
-        warehouse = f"{bucket(self.storage, 'lake')}/w"
-        self.inner = Catalog("inner", {"py-catalog-impl": STORAGE, "warehouse": warehouse, **self.storage.properties})
-        bucket(self.storage, "queue")
+        warehouse = {"py-catalog-impl": STORAGE, "warehouse": f"{self.ground.lake}/w"}
+        self.inner, self.folder = Catalog("inner", {**warehouse, **self.ground.own}), f"{self.ground.queue}/events"
         (self.place / "journal").mkdir()
 
-    def run(self, catalog: str, storage: str, seconds: float) -> None:
+    def run(self, catalog: str, seconds: float) -> None:
         """Everything, for so many seconds, until all rows are in."""
-        queue = self._configured(catalog, storage)
+        queue = self._configured(catalog)
         queue.init()
+        if self.spark:
+            self._make_output()
+            self.on_spark = OnSpark(queue.config, self.place, self.random)
         with Crew(self._commands(queue), self.place, grace=60) as crew:
             for role in crew.commands:
                 crew.start(role)
+            if self.on_spark:
+                self.on_spark.begin(crew, time.monotonic())
             over = time.monotonic() + seconds
             while time.monotonic() < over:
                 self._check(crew)
@@ -97,28 +96,32 @@ class World:
             self._settle(crew, queue)
         queue.run("bookkeeper", "fold", "--table", "state")
 
-    def _configured(self, catalog: str, storage: str) -> Queue:
+    def _make_output(self) -> None:
+        """The table that the stream writes."""
+        catalog = open_catalog(self.inner)
+        optional: list[dict[str, Any]] = [{**column, "required": False} for column in EVENTS]
+        catalog.create_table(OUTPUT, schema_of(optional))
+
+    def _configured(self, catalog: str) -> Queue:
         """A file for the daemons and the consumer, one for governed writers, one for writers with keys of their own."""
-        reach = {"s3.endpoint": storage, "s3.region": "us-east-1"}
-        own = {"access-key-id": "test", "secret-access-key": "testtest"}
-        keys = {f"s3.bucket.queue.{key}": value for key, value in own.items()}
-        rest = {"name": "lake", "type": "rest", "uri": catalog, "warehouse": "lake", **reach, **keys}
-        events = {"identifier": _EVENTS, "folder": _FOLDER}
+        rest = {"name": "lake", "type": "rest", "uri": catalog, "warehouse": "lake", **self.ground.governed}
+        events = {"identifier": _EVENTS, "folder": self.folder}
         state = {"identifier": _STATE, "credentials": "catalog"}
         written(
             self.place / "governed.toml",
             {"catalog": rest, "tables.events": {**events, "credentials": "catalog"}, "tables.state": state},
         )
-        policy = {**reach, **{f"s3.{key}": value for key, value in own.items()}}
-        written(self.place / "own.toml", {"storage": policy, "tables.events": {"folder": _FOLDER}})
+        policy = {"storage": self.ground.policy, "tables.events": {"folder": self.folder}}
+        written(self.place / "own.toml", policy)
+        every = "30s" if self.spark else "1s"  # or nothing is left for Spark to compact
         reaper = {"every": "2s", "older-than": "1s", "retain-last": 1, "metadata-keep": "1s"}
         tables: dict[str, dict[str, Any]] = {
             "tables__events": {**events, "roll-after": "1s", "schema": EVENTS, "partition-by": ["day(timestamp)"]},
-            "tables__events__compaction": {"engine": "own", "fan-in": 4, "quiet": "2s", "every": "1s"},
+            "tables__events__compaction": {"engine": "own", "fan-in": 4, "quiet": "2s", "every": every},
             "tables__state": {**state, "schema": STATE, "partition-by": [], "key": ["id"], "roll-after": "1s"},
             "tables__state__fold": {"files": 4, "after": "1s"},
         }
-        return queue_with(rest, "s3://queue", self.place, reaper=reaper, **tables)
+        return queue_with(rest, self.ground.queue, self.place, reaper=reaper, **tables)
 
     def _commands(self, queue: Queue) -> dict[str, list[str]]:
         """Of all that run without an end."""
@@ -137,7 +140,8 @@ class World:
         """Only `writer lines` ends by itself, and then it has loaded its files."""
         for role, code in crew.ended().items():
             said = crew.log(role).read_text("utf-8", "replace")[-3000:]
-            assert role in self.files and code == 0, (role, code, said)
+            may = role in self.files and code == 0
+            assert may or (self.on_spark and self.on_spark.ended(role, code)), (role, code, said)
 
     def _write(self, crew: Crew, role: str) -> None:
         """The writer, with one more file to load, unless it still works."""
@@ -155,11 +159,13 @@ class World:
         return [sys.executable, "-m", "writers", *words, "--log-level", "debug", *map(str, self.files[role])]
 
     def _kill(self, crew: Crew) -> None:
-        role = self.random.choice([*crew.running])
+        role = self.random.choice([role for role in crew.running if role not in ROLES])
         crew.kill(role)
         self.kills[role] += 1
         if role not in self.files:
             crew.start(role)
+        if self.on_spark:
+            self.kills.update(self.on_spark.go_on(crew, time.monotonic()))
 
     def _settle(self, crew: Crew, queue: Queue) -> None:
         for role in _ENDLESS:
@@ -171,11 +177,13 @@ class World:
             crew.start(role, self._lines(role))
             assert crew.wait(role) == 0, crew.log(role).read_text("utf-8", "replace")[-3000:]
         state = load_table(open_catalog(self.inner), _STATE).metadata.location
-        folders = [Folder(open_store(url, self.inner.properties)) for url in (_FOLDER, f"{state}/_bookkeeper")]
+        folders = [Folder(open_store(url, self.inner.properties)) for url in (self.folder, f"{state}/_bookkeeper")]
         crew.until(lambda: not any(folder.pending() for folder in folders))
         crew.kill(COPY)
         crew.start(COPY, [*crew.commands[COPY], "once"])
         assert crew.wait(COPY) == 0, crew.log(COPY).read_text("utf-8", "replace")[-3000:]
+        if self.on_spark:
+            self.on_spark.settle(crew)
 
     def account(self, seconds: float) -> Account:
         """What became of all rows, and what the logs say was done in so many seconds."""
@@ -184,7 +192,14 @@ class World:
         for role, files in self.files.items():
             writers[role] = Published(sure=dict.fromkeys(range(len(files) * _ROWS), 0))
         done.live(read(load_table(catalog, _EVENTS)), writers, kept=0, gone=-1)
-        done.copies(COPY, copied(self.place / "copy.db"), writers)
+        copy = copied(self.place / "copy.db")
+        done.copies(COPY, copy, writers)
+        if self.on_spark:
+            output = read(load_table(catalog, OUTPUT))
+            done.copies(SPARK, output, writers)
+            done.same_outputs(copy, output)
+            for what, number in self.on_spark.counts():
+                (done.some if isinstance(number, int) and seconds >= _LONG_ON_SPARK else done.count)(what, number)
         found = load_table(catalog, _STATE).scan(selected_fields=("id", "value")).to_arrow()
         rows = zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True)
         done.state("state", rows, replayed(self.place, self.seed))
@@ -196,25 +211,26 @@ class World:
 
     def shown(self) -> Iterator[str]:
         """Where a secret of the catalog's stands."""
-        for path in self.place.iterdir():
+        for path in self.place.rglob("*"):
             if path.is_file() and _SECRET.search(path.read_bytes()):
                 yield path.name
-        for url in ("s3://lake", "s3://queue"):
+        for url in (self.ground.lake, self.ground.queue):
             stored = content(open_store(url, self.inner.properties))
             yield from (key for key, data in stored.items() if _SECRET.search(data))
 
 
-def played(place: Path, seconds: float, life: float, pause: float, seed: int) -> Account:
+def played(
+    place: Path, seconds: float, life: float, pause: float, seed: int, kind: str = "s3", spark: bool = False
+) -> Account:
     """
     The account of a whole run; raises AssertionError where a program ends that should not.
     """
-    with s3() as storage, proxy(storage.port, Quiet) as second:
-        desk = Desk(time, life)  # type: ignore[arg-type]  # the clock of this machine
-        world = World(storage, place, desk, seed, pause)
-        second.desk = desk  # type: ignore[attr-defined]
+    # Java renews keys only where it can ask for them alone.
+    with GROUNDS[kind](life, lists_credentials=spark) as ground:
+        world, desk = World(ground, place, seed, pause, spark), ground.desk
         with catalog_over(lambda: open_catalog(world.inner, create=True), desk) as first:
             began = time.monotonic()
-            world.run(first.uri, f"http://{LOOPBACK}:{second.port}", seconds)
+            world.run(first.uri, seconds)
             minutes = (time.monotonic() - began) / 60
             asked = Counter(_kind(request) for request in first.seen)
         done = world.account(seconds)
@@ -234,8 +250,10 @@ def played(place: Path, seconds: float, life: float, pause: float, seed: int) ->
 
 def _kind(request: Request) -> str:
     if request.path.startswith("/v1/config"):
-        return "config"
-    return {"GET": "loads", "POST": "commits"}.get(request.method, request.method)
+        return "config" + kind_of(request.headers)
+    last = request.path.partition("?")[0].rpartition("/")[2]
+    kind = {"credentials": "keys alone", "metrics": "metrics"}.get(last)
+    return (kind or {"GET": "loads", "POST": "commits"}.get(request.method, request.method)) + kind_of(request.headers)
 
 
 def main() -> None:
@@ -245,10 +263,16 @@ def main() -> None:
     options.add_argument("--life", type=float, default=6, help="of keys, in seconds (default: %(default)s)")
     options.add_argument("--pause", type=float, default=5, help="seconds between two kills (default: %(default)s)")
     options.add_argument("--seed", type=int, default=os.getpid())
+    options.add_argument("--keep", type=Path, help="an empty folder for configuration, logs and outputs, which stay")
+    options.add_argument("--spark", action="store_true", help="with a stream and compactions on Spark")
+    options.add_argument("--azure", action="store_true", help="on Azurite, with SAS tokens; without Spark")
     given = options.parse_args()
+    if given.azure and given.spark:
+        options.error("Spark's stream is tried on S3 alone")
     print(f"seed {given.seed}", flush=True)
-    with tempfile.TemporaryDirectory() as place:
-        done = played(Path(place), given.seconds, given.life, given.pause, given.seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        place, kind = given.keep or Path(scratch), "azure" if given.azure else "s3"
+        done = played(place, given.seconds, given.life, given.pause, given.seed, kind, given.spark)
     print(*done.lines, *(f"WRONG {text}" for text in done.wrong), sep="\n")
     sys.exit(bool(done.wrong))
 

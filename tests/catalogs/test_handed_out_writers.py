@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pyiceberg.table.update import SetPropertiesUpdate
@@ -24,6 +25,7 @@ from bookkeeper.contract.card import loads
 from bookkeeper.errors import ConfigInvalid, NotPossible, StorageUnavailable
 from bookkeeper.stores import handed_out
 from bookkeeper.stores.open import stores_with
+from spark_jobs.batch_write import BatchJob, Target, begin
 from tests.servers.catalog_over import CatalogOver, catalog_over
 from tests.servers.handing_out import Desk, Now, StorageProxy
 from tests.servers.needed import needed
@@ -31,11 +33,14 @@ from tests.servers.objects import bucket, s3
 from tests.servers.proxy import Reply, proxy
 from tests.support.governed import LATER, GovernedLake, Lakehouse
 from tests.support.logs import logging_put_back
-from writers import Writer, stores_of_catalog
+from writers import Writer, reach, stores_of_catalog
 from writers.cli import main
 from writers.reach import Reach
+from writers.runtime import Runtime
+from writers.timing import pause
 
 ROW = {"timestamp": "2026-01-31T12:00:00Z", "key": "a", "value": "b"}
+ROWS = pa.table({"timestamp": pa.array([datetime(2026, 1, 31, tzinfo=UTC)] * 2), "key": ["a", "b"]})
 _NUMBERS = count(1)
 
 
@@ -250,3 +255,34 @@ def test_a_writer_without_the_option_imports_no_catalog() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "writers.reach" in loaded
     assert not {name for name in loaded if name.startswith(("bookkeeper.catalogs", "pyiceberg.catalog.rest"))}
+
+
+@pytest.mark.parametrize("way", ["configuration", "table"])
+def test_a_job_on_spark_writes_in_its_tasks_with_keys_of_the_catalog(
+    house: Lakehouse, tmp_path: Path, way: str
+) -> None:
+    """Begun, written, committed by processes that share a pickle, each after the keys of the last one have ended."""
+    lake = governed(house)
+    table = {"identifier": lake.settings.identifier, "credentials": "catalog"}
+    stores: Any = Reach(load(str(configured(house, tmp_path, {}, table)), {}))
+    if way == "table":
+        stores = stores_of_catalog(house.catalog.properties, lake.settings.identifier)
+    used, book = len(house.desk.used), lake.product()
+    runtime = Runtime(stores, wait=lambda _: book.tick(lake.clock.now))
+    job = begin(Target(lake.made.folder, runtime, "job", "1"), ROWS.schema)
+    task = elsewhere(replace(job, target=replace(job.target, runtime=replace(runtime, wait=pause))), house)
+    result = task.write(ROWS.to_batches())
+    house.desk.now.seconds += 2 * LATER
+    assert job.commit([result]) == 2 and lake.keys() == ["a", "b"]
+    assert house.desk.refused == [] == house.desk.expired
+    assert "test" not in {key for key, _ in house.desk.used[used:]}
+
+
+def elsewhere(job: BatchJob, house: Lakehouse) -> BatchJob:
+    """What another process makes of it: nothing was loaded there, and the keys of this one have ended."""
+    sent = pickle.dumps(job)
+    assert not [text for text in house.desk.secrets() if text.encode() in sent]
+    reach._LOADED.clear()
+    house.desk.now.seconds += 2 * LATER
+    made: BatchJob = pickle.loads(sent)
+    return made

@@ -90,7 +90,8 @@ class CatalogOver(CatalogProxy):
             self.catalog.drop_table(f"{namespace}.{name}")
             return Reply(204, [], b"")
         if request.method == "POST":
-            commit = CommitTableRequest.model_validate_json(request.body)
+            asked_for = {"namespace": namespace.split("."), "name": name}  # which Java says by the path alone
+            commit = CommitTableRequest.model_validate({"identifier": asked_for, **json.loads(request.body)})
             self.catalog.commit_table(table, commit.requirements, commit.updates)
             table = self.catalog.load_table(f"{namespace}.{name}")
         return _table(table)

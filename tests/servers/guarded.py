@@ -27,6 +27,7 @@ _UPLOAD = re.compile(r"/upload/storage/v1/b/([^/]+)/o")
 class AzureGuard(Guard):
     """Before Azurite. A request that is signed with the account's key is Azurite's own affair."""
 
+    #: what requests are sent on with; without it with their own token, which the server then checks
     sas: str = ""
 
     def answer(self, request: Request) -> Reply:
@@ -43,9 +44,21 @@ class AzureGuard(Guard):
         if source:
             headers["host"] = f"127.0.0.1:{self.upstream}"  # Azurite copies only from what has its own name
             headers[_COPY] = urlsplit(self._authorized(source))._replace(netloc=headers["host"]).geturl()
-        return self.forward(replace(request, path=self._authorized(request.path), headers=headers))
+        reply = self.forward(replace(request, path=self._authorized(request.path), headers=headers))
+        if not self.sas and reply.status == 403:
+            self._refused_by_server(request)
+        return reply
+
+    def _refused_by_server(self, request: Request) -> None:
+        key = dict(parse_qsl(urlsplit(request.path).query)).get("sig", "")
+        if self.desk.keys[key].ends <= self.desk.now.time() + 1:  # a token ends at a whole second
+            self.too_late(request)
+        else:
+            self.note(request, "403")
 
     def _authorized(self, url: str) -> str:
+        if not self.sas:
+            return url
         parts = urlsplit(url)
         asked = [(key, value) for key, value in parse_qsl(parts.query, True) if key not in _SAS]
         return parts._replace(query="&".join(filter(None, [urlencode(asked), self.sas]))).geturl()
@@ -99,7 +112,7 @@ def guarded(kind: type[Guard], storage: int, desk: Desk) -> Iterator[Guard]:
     with proxy(storage, kind) as made:
         assert isinstance(made, Guard)
         made.desk = desk
-        if isinstance(made, AzureGuard):
+        if isinstance(made, AzureGuard) and desk.sas is None:
             may = AccountSasPermissions(read=True, write=True, delete=True, list=True, add=True, create=True)
             all_kinds, until = ResourceTypes(container=True, object=True), datetime.now(UTC) + timedelta(days=1)
             made.sas = generate_account_sas(ACCOUNT, KEY, all_kinds, may, until, protocol="https,http")

@@ -5,11 +5,13 @@ An HTTP proxy on loopback that plays faults on the way to a REST catalog or an o
 import http.client
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from tests.servers.line import Answered, Line, Lost, Unanswered
 from tests.servers.process import LOOPBACK
@@ -93,7 +95,7 @@ def proxy(upstream: int, kind: type[Proxy] = Proxy) -> Iterator[Proxy]:
     A running proxy before the server on port `upstream`; it plays no faults until it is told to.
     """
     made = kind(upstream)
-    server = ThreadingHTTPServer((LOOPBACK, 0), type("_Bound", (_Handler,), {"made": made}))
+    server = _Server((LOOPBACK, 0), type("_Bound", (_Handler,), {"made": made}))
     server.daemon_threads = True
     made.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -104,6 +106,13 @@ def proxy(upstream: int, kind: type[Proxy] = Proxy) -> Iterator[Proxy]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing of a client that was killed."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

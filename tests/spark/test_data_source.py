@@ -78,6 +78,12 @@ def test_columns_are_matched_by_name_and_what_does_not_fit_is_refused_before_a_t
     assert (data_files(queue), queue.pending()) == (before, [])
 
 
+def test_the_keys_of_a_catalog_are_refused_with_the_way_to_them() -> None:
+    with pytest.raises(ConfigInvalid, match="option credentials: a data source opens no catalog") as caught:
+        BookkeeperSource({"path": "s3://lake/t/_bookkeeper", "credentials": "catalog"}).is_done()
+    assert "spark_jobs.sink.write" in caught.value.hint and "writers.reach" in caught.value.hint
+
+
 @pytest.mark.parametrize("option", ["mode", "order_by", "deletes", "distribution"])
 def test_what_moves_rows_between_tasks_is_refused_with_the_way_over(option: str) -> None:
     with pytest.raises(ConfigInvalid, match=f"option {option}: a data source cannot move rows") as caught:
