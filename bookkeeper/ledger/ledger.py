@@ -22,7 +22,7 @@ from bookkeeper.contract.txlog import Txlog
 from bookkeeper.format.entries import DataFile, Entry
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger import summary
-from bookkeeper.ledger.commit_attempt import CommitAttempt, Stamp
+from bookkeeper.ledger.build_commit import CommitAttempt, Stamp
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.dangling import dangling, least_number
 from bookkeeper.ledger.fold_plan import grouped_positions

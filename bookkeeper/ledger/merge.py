@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Operation
 from bookkeeper.errors import BookkeeperError, ManifestCorrupt, PathRefused
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger import summary
-from bookkeeper.ledger.commit_attempt import CommitAttempt, NewSnapshot
+from bookkeeper.ledger.build_commit import CommitAttempt, NewSnapshot
 from bookkeeper.manifests.blocks import ManifestBody, assemble, copy_entries, open_manifest
 from bookkeeper.manifests.header import Header
 from bookkeeper.manifests.reader import Manifests

@@ -24,7 +24,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.folds.duty import Spawn
 from bookkeeper.leases.lease import Lease, NoLease
-from bookkeeper.ledger.commit_attempt import NotConfirmed
+from bookkeeper.ledger.build_commit import NotConfirmed
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View

@@ -20,7 +20,7 @@ from bookkeeper.config.units import epoch_ms
 from bookkeeper.contract import marks as marks_format
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown
 from bookkeeper.format.entries import DataFile
-from bookkeeper.ledger.commit_attempt import CommitAttempt
+from bookkeeper.ledger.build_commit import CommitAttempt
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
@@ -42,7 +42,7 @@ CATALOGS = "tests/catalogs/test_faults.py::"
     Fails(f"{OUTCOMES}test_an_attempt_that_is_applied_after_our_retry_is_refused_by_its_guard"),
     Fails(f"{CATALOGS}test_no_row_is_lost_or_doubled_whatever_happens_to_a_commit[rest-late_after]"),
 )
-@breaks("bookkeeper.ledger.commit_attempt.commit_guards")
+@breaks("bookkeeper.ledger.build_commit.commit_guards")
 def main_is_not_guarded(rightly: Any, view: View) -> Any:
     """A commit is guarded by the table's uuid alone."""
     return rightly(view)[:1]
@@ -52,7 +52,7 @@ def main_is_not_guarded(rightly: Any, view: View) -> Any:
     "A commit holds only while the table has the uuid that was loaded.",
     Fails("tests/catalogs/test_contract.py::test_a_commit_to_another_table_of_that_name_is_refused"),
 )
-@breaks("bookkeeper.ledger.commit_attempt.commit_guards")
+@breaks("bookkeeper.ledger.build_commit.commit_guards")
 def the_uuid_is_not_guarded(rightly: Any, view: View) -> Any:
     """A commit is guarded by `main` alone, which is null in every empty table."""
     return rightly(view)[1:]
@@ -116,7 +116,7 @@ def old_marks_after_an_unknown_outcome(patch: Patch) -> None:
 
     put(patch, "bookkeeper.ledger.ledger.Ledger.load", load)
     put(patch, "bookkeeper.ledger.ledger.Ledger.commit", commit)
-    put(patch, "bookkeeper.ledger.commit_attempt.CommitAttempt.send", send)
+    put(patch, "bookkeeper.ledger.build_commit.CommitAttempt.send", send)
 
 
 @rule(
@@ -193,8 +193,8 @@ def the_swap_before_its_files(patch: Patch) -> None:
             task()
         return after
 
-    put(patch, "bookkeeper.ledger.commit_attempt.CommitAttempt._write", write)
-    put(patch, "bookkeeper.ledger.commit_attempt.CommitAttempt.send", send)
+    put(patch, "bookkeeper.ledger.build_commit.CommitAttempt._write", write)
+    put(patch, "bookkeeper.ledger.build_commit.CommitAttempt.send", send)
 
 
 @rule(
@@ -203,7 +203,7 @@ def the_swap_before_its_files(patch: Patch) -> None:
     Scene(Ticking, AFTER, "commit_table", "wrong", errors=True),
     Fails(f"{OUTCOMES}test_files_of_a_refused_attempt_are_left_to_the_orphan_sweep"),
 )
-@breaks("bookkeeper.ledger.commit_attempt.CommitAttempt.send")
+@breaks("bookkeeper.ledger.build_commit.CommitAttempt.send")
 def files_of_an_attempt_are_deleted(rightly: Any, commit: CommitAttempt, marks: Any, beside: Any = ()) -> View:
     """After an attempt that failed its manifests are deleted."""
     try:
@@ -265,7 +265,7 @@ def marks_json_goes_back(rightly: Any, folder: Any, copy: Any, even_older: bool 
 )
 def old_attempts_are_sent(patch: Patch) -> None:
     """An attempt is sent however old it is."""
-    set_value(patch, "bookkeeper.ledger.commit_attempt.ATTEMPT_AGE", timedelta.max)
+    set_value(patch, "bookkeeper.ledger.build_commit.ATTEMPT_AGE", timedelta.max)
 
 
 @rule(

@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Operation
 from bookkeeper.contract.rewrite import Rewrite
 from bookkeeper.format import partition
 from bookkeeper.format.records import EXISTING, Prefix, Records, write_prefix
-from bookkeeper.ledger.commit_attempt import CommitAttempt, NewSnapshot
+from bookkeeper.ledger.build_commit import CommitAttempt, NewSnapshot
 from tests.rules.rule import Chapter, Patch, breaks, put
 from tests.rules.systems import Fails, Simulated, Walked
 
@@ -32,14 +32,14 @@ def one_added_file_too_many(patch: Patch) -> None:
         return counts | {"added-data-files": str(int(counts["added-data-files"]) + 1)}
 
     put(patch, "bookkeeper.ledger.summary.append_counts", append_counts)
-    put(patch, "bookkeeper.ledger.commit_attempt._check_added", lambda rightly, written, stated: None)
+    put(patch, "bookkeeper.ledger.build_commit._check_added", lambda rightly, written, stated: None)
 
 
 @rule(
     "The engine compares what a summary says with the manifests that it is about to commit.",
     Fails("tests/ledger/test_engine.py::test_a_summary_that_counts_another_number_of_files_is_never_committed"),
 )
-@breaks("bookkeeper.ledger.commit_attempt._check_added")
+@breaks("bookkeeper.ledger.build_commit._check_added")
 def added_files_are_not_compared(rightly: Any, written: Any, stated: int) -> None:
     """A summary is believed."""
 
@@ -73,7 +73,7 @@ def txlogs_are_not_named(rightly: Any, names: Any) -> dict[str, str]:
     Simulated(6000),
     Fails("tests/ledger/test_engine.py::test_manifests_stay_few_however_many_commits"),
 )
-@breaks("bookkeeper.ledger.commit_attempt._with_live_files")
+@breaks("bookkeeper.ledger.build_commit._with_live_files")
 def a_manifest_is_forgotten(rightly: Any, manifests: Sequence[ManifestFile]) -> Any:
     """A commit forgets the oldest manifest."""
     return rightly(manifests)[:-1] if len(manifests) > 2 else rightly(manifests)
@@ -85,7 +85,7 @@ def a_manifest_is_forgotten(rightly: Any, manifests: Sequence[ManifestFile]) -> 
         "tests/retention/test_retention.py::test_a_manifest_of_nothing_but_deleted_entries_is_dropped_by_the_next_append"
     ),
 )
-@breaks("bookkeeper.ledger.commit_attempt._with_live_files")
+@breaks("bookkeeper.ledger.build_commit._with_live_files")
 def dead_manifests_are_carried_on(rightly: Any, manifests: Sequence[ManifestFile]) -> Any:
     """Every manifest of the parent is listed for ever."""
     return list(manifests)
@@ -183,7 +183,7 @@ def rewrites_hide_their_smallest_number(rightly: Any, group: Any, header: Any) -
     Simulated(6000),
     Fails("tests/retention/test_retention.py::test_files_go_in_a_delete_snapshot_and_leave_deleted_entries_for_expiry"),
 )
-@breaks("bookkeeper.ledger.commit_attempt.NewSnapshot.label")
+@breaks("bookkeeper.ledger.build_commit.NewSnapshot.label")
 def retention_is_a_replace(rightly: Any, new: NewSnapshot, operation: Operation, about: Any) -> None:
     """Snapshots that drop files say that no row changes."""
     rightly(new, Operation.REPLACE if operation == Operation.DELETE else operation, about)
@@ -194,7 +194,7 @@ def retention_is_a_replace(rightly: Any, new: NewSnapshot, operation: Operation,
     Simulated(6000),
     Fails("tests/ledger/test_rewrites.py::test_the_summary_says_in_icebergs_words_what_became_of_what"),
 )
-@breaks("bookkeeper.ledger.commit_attempt.NewSnapshot.label")
+@breaks("bookkeeper.ledger.build_commit.NewSnapshot.label")
 def rewrites_are_appends(rightly: Any, new: NewSnapshot, operation: Operation, about: Any) -> None:
     """Snapshots that change no row say that they add rows."""
     rightly(new, Operation.APPEND if operation == Operation.REPLACE else operation, about)
@@ -217,7 +217,7 @@ def rewrites_have_the_smallest_number(patch: Patch) -> None:
     Fails("tests/tick/test_lying_counts.py::test_a_merge_that_fails_stops_no_append"),
     Fails("tests/tick/test_flight.py::test_a_merge_that_cannot_be_written_keeps_no_append_from_its_commit"),
 )
-@breaks("bookkeeper.ledger.commit_attempt.CommitAttempt.leave_unmerged")
+@breaks("bookkeeper.ledger.build_commit.CommitAttempt.leave_unmerged")
 def a_merge_that_fails_ends_the_commit(
     rightly: Any, commit: CommitAttempt, error: Exception, manifests: Any = ()
 ) -> None:

@@ -14,7 +14,7 @@ from bookkeeper.contract.rewrite import file_key
 from bookkeeper.folds import compute
 from bookkeeper.folds.read import FILE_PATH, position_rows
 from bookkeeper.format.entries import POSITION_DELETES
-from bookkeeper.ledger.commit_attempt import NewSnapshot
+from bookkeeper.ledger.build_commit import NewSnapshot
 from tests.chaos.scenes.folding import FoldingAmongOthers
 from tests.rules.rule import Chapter, Patch, breaks, put, set_value
 from tests.rules.systems import Fails, Modelled, Scene, Simulated
@@ -52,7 +52,7 @@ def folds_are_not_examined(
     Fails(f"{FOLD}test_the_snapshot_is_a_delete_with_exact_counts"),
     Fails("tests/spark/test_fold.py::test_a_compaction_by_java_that_began_before_a_fold_is_refused"),
 )
-@breaks("bookkeeper.ledger.commit_attempt.NewSnapshot.label")
+@breaks("bookkeeper.ledger.build_commit.NewSnapshot.label")
 def folds_are_replaces(rightly: Any, new: NewSnapshot, operation: Operation, about: Any) -> None:
     """A fold says that no row changes."""
     fold = about.get("bookkeeper.reason") == "fold"

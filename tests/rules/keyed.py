@@ -85,7 +85,7 @@ def shadow_rows_at_their_own_step(rightly: Any, steps: Any, spec: Any, sequence:
     Scene(Upserting, AFTER, "commit_table", "wrong"),
     Fails(f"{UPSERTS}test_ten_updates_and_a_delete_are_one_commit_with_two_snapshots_and_two_manifests"),
 )
-@breaks("bookkeeper.ledger.commit_attempt.CommitAttempt.send")
+@breaks("bookkeeper.ledger.build_commit.CommitAttempt.send")
 def deletes_in_a_commit_of_their_own(rightly: Any, commit: Any, marks: Any, beside: Any = ()) -> Any:
     """The `delete` snapshot is committed first, and the `append` in a commit of its own."""
     if len(commit.snapshots) < 2:

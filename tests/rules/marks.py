@@ -258,7 +258,7 @@ def another_tables_folder_is_taken(patch: Patch) -> None:
 @breaks("bookkeeper.ledger.ledger.Ledger.record")
 def marks_alone_are_not_guarded(rightly: Any, ledger: Any, view: Any, marks: Marks, why: str) -> Any:
     """A commit that adds no file is not guarded by `main`."""
-    with mock.patch("bookkeeper.ledger.commit_attempt.commit_guards", lambda view: commit_guards(view)[:1]):
+    with mock.patch("bookkeeper.ledger.build_commit.commit_guards", lambda view: commit_guards(view)[:1]):
         return rightly(ledger, view, marks, why)
 
 

@@ -11,7 +11,7 @@ from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.offsets import Offsets
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import ChannelTaken, EntryInvalid, TooManyChannels
-from bookkeeper.ledger.commit_attempt import NewSnapshot
+from bookkeeper.ledger.build_commit import NewSnapshot
 from tests.rules.rule import Chapter, breaks
 from tests.rules.systems import Fails, Killed, Modelled, Simulated
 
@@ -120,7 +120,7 @@ def empty_data_is_dropped(rightly: Any, txlog: Txlog, *given: Any) -> Any:
     "Offsets alone are a `replace` snapshot, never an empty append.",
     Fails(f"{TICK}test_offsets_over_nothing_are_a_replace_and_never_an_empty_append"),
 )
-@breaks("bookkeeper.ledger.commit_attempt.NewSnapshot.label")
+@breaks("bookkeeper.ledger.build_commit.NewSnapshot.label")
 def empty_appends(rightly: Any, new: NewSnapshot, operation: Operation, about: Any) -> None:
     """A commit of offsets alone says that it appends."""
     rightly(new, Operation.APPEND if about.get("bookkeeper.reason") == "offsets" else operation, about)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import CommitConflict, Retry, StorageUnavailable
-from bookkeeper.ledger import commit_attempt as commits
+from bookkeeper.ledger import build_commit as commits
 from bookkeeper.ledger import merge
 from bookkeeper.stores.store import Store
 from tests.support.faults import BEFORE, Crash, Faults, Rule

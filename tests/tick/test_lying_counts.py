@@ -17,7 +17,7 @@ from bookkeeper.contract.txlog import MOST_BYTES, MOST_ENTRIES
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.skim.expressions import MOST_COUNT
 from bookkeeper.ledger import merge
-from bookkeeper.ledger.commit_attempt import CommitAttempt
+from bookkeeper.ledger.build_commit import CommitAttempt
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.txlog_groups import TxlogGroup
 from tests.support.lake import Lake, Writes

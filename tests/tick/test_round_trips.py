@@ -32,7 +32,7 @@ class FarLake:
         if kind == STORAGE:
             catalog.open_store = self.store
         monkeypatch.setattr("bookkeeper.catalogs.sql.open_store", lambda url, options: self.store(url))
-        monkeypatch.setattr("bookkeeper.ledger.commit_attempt.together", self.trips.together)
+        monkeypatch.setattr("bookkeeper.ledger.build_commit.together", self.trips.together)
         far = far_catalog(catalog, self.trips, swap=kind != STORAGE)
         folder = Folder(self.store(lake.made.folder))
         clock = CommitClock(lake.clock, lake.settings.name, folder)

@@ -1,8 +1,8 @@
 """
-How long messages of a slot's partitions have waited to be committed in the table. Pure.
+The lag of a slot's partitions: messages that are not read, and how long those wait that are not committed. Pure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from bookkeeper.config.units import epoch_ms
@@ -12,6 +12,14 @@ from writers.kafka.partitions import Partition
 #: times kept for a partition; of more every second one goes, and ages are those of somewhat older messages
 _MOST = 64
 _NO_TIME = 0
+
+
+def offset_lags(read: Mapping[Partition, int], end: Callable[[Partition], int | None]) -> dict[Partition, int]:
+    """
+    Messages from the next offset that is `read` to the end of each partition, where Kafka has said it.
+    """
+    ends = {partition: end(partition) for partition in read}
+    return {partition: max(0, last - read[partition]) for partition, last in ends.items() if last is not None}
 
 
 class Ages:

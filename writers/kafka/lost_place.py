@@ -1,5 +1,5 @@
 """
-The place of a partition is not there any more: expired, gone back or cut off. Pure.
+The place of a partition is not there any more: expired, gone back or cut off. Where it is read on, if at all. Pure.
 """
 
 from typing import NamedTuple
@@ -21,3 +21,10 @@ def lost_place(at: int, low: int, high: int, cause: str) -> LostPlace:
     if at > high:
         return LostPlace(f"its offsets went back: it was read up to {at} and ends at {high}", "latest")
     return LostPlace(f"it was cut below {at}: {cause}", "latest")
+
+
+def may_go_on(at: int, low: int, high: int, offset: int | None) -> bool:
+    """
+    Whether a partition whose place `at` is lost goes on at `offset`, which `--go-on` has given (None: it has not).
+    """
+    return offset is not None and low <= offset <= high and offset != at

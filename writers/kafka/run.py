@@ -16,9 +16,9 @@ from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import Backpressure, SourceUnavailable, StorageUnavailable
 from writers.kafka.client import OFFSET_LOST, PARTITION_EOF, Cluster, SlotConsumer
 from writers.kafka.cursor import Batch, Cursor, Handling, TopicChanged, sorted_batch
-from writers.kafka.lag import Ages
+from writers.kafka.lag import Ages, offset_lags
 from writers.kafka.letters import Letters
-from writers.kafka.lost_place import lost_place
+from writers.kafka.lost_place import lost_place, may_go_on
 from writers.kafka.messages import Bad, Converted, Message, Outdated, converted, partition_of
 from writers.kafka.named_topics import not_there, seen_of
 from writers.kafka.partitions import Partition, Seen, Topic, next_of
@@ -271,7 +271,7 @@ class Run:
         lost = lost_place(at, low, high, cause)
         start = self._handling.go_on(partition)
         offset = None if start is None else self._consumer.begin(partition, start)
-        if offset is None or not low <= offset <= high or offset == at:
+        if offset is None or not may_go_on(at, low, high, offset):
             hint = f"To go on without what is lost: --go-on {partition.topic}:{partition.number}={lost.go_on}"
             self._stop(partition, lost.what, hint)
             return
@@ -350,11 +350,9 @@ class Run:
                 self._tell_kafka()
         except StorageUnavailable as exc:
             log.warning("not looked", extra={"action": "look", "writer": self._writer.name, "cause": str(exc)})
-        lag = {
-            partition: max(0, end - cursor.place.next)
-            for partition, cursor in self.cursors.items()
-            if (end := self._consumer.end(partition)) is not None
-        }
+        lag = offset_lags(
+            {partition: cursor.place.next for partition, cursor in self.cursors.items()}, self._consumer.end
+        )
         self._writer.figures.lag = {(item.topic, str(item.number)): count for item, count in lag.items()}
         self._writer.figures.behind = {
             (item.topic, str(item.number)): self._ages.seconds(item, lag.get(item), now) for item in self.cursors
