@@ -248,6 +248,7 @@ class Watcher:
             rows = self._read(writer, item.key, data)
         except (NoRows, SchemaRefused):
             newer.ask()
+            self._reader.ask(item.key)
             try:
                 rows = self._read(writer, item.key, data)
             except (NoRows, SchemaRefused) as exc:
@@ -261,7 +262,7 @@ class Watcher:
 
     def _read(self, writer: Writer, key: str, data: bytes) -> pa.Table:
         if self._reader.card is not writer.card:
-            self._reader = self._reader.again(writer)
+            self._reader = self._reader.again()
         self._doing = key
         rows = self._reader.rows(key, data)
         if rows.num_rows:
