@@ -4,10 +4,9 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,62 +16,58 @@ import pytest
 import yaml
 
 from tests.cli.commands import HTTP, commands
-from tests.http.served import Client, until
+from tests.http.test_serve import DOOR, process
 from tests.packaging.project import ROOT
 from tests.servers.needed import needed
-from tests.servers.process import Unavailable, free_port
+from tests.servers.process import Unavailable
+from tests.support.crew import Crew
 from tests.support.threads import again_and_again
 from tests.support.writer_queue import Queue
 from writers.http.body import MOST_ROWS, NDJSON
 
 SOURCE, RECIPES = ROOT / "docs" / "go" / "producer.go", ROOT / "config" / "recipes"
-TOKEN = "0123456789abcdef"
+TOKEN, CLIENT = "0123456789abcdef", "client"
 
 
-class Serve:
-    """`writer serve` as a process, that is killed and started again at one port."""
+@dataclass
+class Served:
+    """`writer serve`, a bookkeeper, and a client that sends to it."""
 
-    def __init__(self, root: Path) -> None:
-        self.lake, self.port = Queue(root / "lake"), free_port()
-        (tokens := root / "tokens.txt").write_text(f"events {TOKEN}")
-        words = ["serve", "--name", "door", "--folder", self.lake.made.folder, "--tokens", str(tokens)]
-        self._words = [sys.executable, "-m", "writers", *words, "--http", f"127.0.0.1:{self.port}"]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.start()
+    lake: Queue
+    port: int
+    crew: Crew
 
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._words, cwd=ROOT)
-        until(lambda: self._answers() or self._process.poll() is not None)
+    @property
+    def url(self) -> str:
+        """Where it takes rows."""
+        return f"http://127.0.0.1:{self.port}"
 
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+    def send(self, *words: str) -> None:
+        """Starts the client."""
+        self.crew.start(CLIENT, words, env={**os.environ, "TOKEN": TOKEN})
 
-    def _answers(self) -> bool:
-        try:
-            return Client(self.port).send("GET", "/v1/openapi.json").status == 200
-        except OSError:
-            return False
+    def until_in(self, rows: int) -> None:
+        """Waits until so many keys are in the table."""
+        self.crew.until(lambda: len(self.keys()) >= rows)
+
+    def away_meanwhile(self) -> None:
+        """The server is killed, comes back when the client has noticed, and the client then ends by itself."""
+        self.crew.kill(DOOR)
+        self.crew.until(lambda: b"connection refused" in self.crew.log(CLIENT).read_bytes())
+        self.crew.log(DOOR).unlink()
+        self.crew.start(DOOR)
+        assert self.crew.wait(CLIENT) == 0, self.crew.log(CLIENT).read_text("utf-8")
 
     def keys(self) -> Counter[str]:
         return Counter(self.lake.keys())
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serve]:
-    made = Serve(tmp_path)
-    with again_and_again(made.lake.tick, 0.05):
-        yield made
-    made.kill()
-
-
-@contextmanager
-def running(words: list[str], environ: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("ab") as said, subprocess.Popen(words, env=environ, stdout=said, stderr=said) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def served(tmp_path: Path) -> Iterator[Served]:
+    lake = Queue(tmp_path / "lake")
+    (tokens := tmp_path / "tokens.txt").write_text(f"events {TOKEN}")
+    with again_and_again(lake.tick, 0.05), process(lake, "--tokens", str(tokens)) as (client, crew):
+        yield Served(lake, client.port, crew)
 
 
 @pytest.fixture(scope="module")
@@ -99,28 +94,18 @@ def lines_of(path: Path, keys: list[str], **named: str) -> None:
     path.write_text("".join(json.dumps({**row, named.get("key", "key"): key}) + "\n" for key in keys))
 
 
-def killed_meanwhile(served: Serve, process: subprocess.Popen[bytes], log: Path) -> None:
-    """
-    The server is killed, is away until the client has noticed, and comes back; the client then ends by itself.
-    """
-    served.kill()
-    until(lambda: b"connection refused" in log.read_bytes())
-    served.start()
-    assert process.wait(120) == 0, log.read_text()
-
-
 def test_the_producer_in_go_copies_each_line_once_though_server_and_producer_are_killed(
-    producer: str, served: Serve, tmp_path: Path
+    producer: str, served: Served, tmp_path: Path
 ) -> None:
     keys = [f"k{number:04}" for number in range(600)]
     lines_of(tmp_path / "lines.ndjson", keys)
     words = [producer, f"{served.url}/v1/tables/events", "till-9", str(tmp_path / "lines.ndjson"), "40"]
-    environ, log = {**os.environ, "TOKEN": TOKEN}, tmp_path / "log"
-    with running(words, environ, log):
-        until(lambda: len(served.keys()) >= 100)
-    with running(words, environ, log) as process:
-        until(lambda: len(served.keys()) >= 250)
-        killed_meanwhile(served, process, log)
+    served.send(*words)
+    served.until_in(100)
+    served.crew.kill(CLIENT)
+    served.send(*words)
+    served.until_in(250)
+    served.away_meanwhile()
 
     assert served.keys() == Counter(keys)
 
@@ -167,7 +152,7 @@ def test_the_producer_in_go_goes_on_from_next_waits_as_it_is_told_and_ends_at_ro
     assert done.returncode == 1 and "request 3 is refused with 400: row 1: it is none. Mend it." in done.stderr
 
 
-def test_redpanda_connect_loses_no_row_though_the_server_is_killed(served: Serve, tmp_path: Path) -> None:
+def test_redpanda_connect_loses_no_row_though_the_server_is_killed(served: Served, tmp_path: Path) -> None:
     with needed("Redpanda Connect", optional=True):
         program = shutil.which("redpanda-connect") or shutil.which("benthos")
         if program is None:
@@ -181,11 +166,10 @@ def test_redpanda_connect_loses_no_row_though_the_server_is_killed(served: Serve
     sink["batching"]["count"] = 50
     recipe["http"] = {"enabled": False}
     (config := tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    log = tmp_path / "log"
-    with running([program, "-c", str(config)], {**os.environ, "TOKEN": TOKEN}, log) as process:
-        until(lambda: len(served.keys()) >= 100)
-        killed_meanwhile(served, process, log)
-    until(lambda: len(served.keys()) == len(keys))
+    served.send(program, "-c", str(config))
+    served.until_in(100)
+    served.away_meanwhile()
+    served.until_in(len(keys))
 
     assert {*served.keys()} == {*keys}
 

@@ -3,18 +3,20 @@ Objects as rows of a table, by the readers of the guests loader and sources.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryFile, gettempdir
 
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyiceberg.schema import Schema
 
 from bookkeeper.contract.card import Card
 from bookkeeper.errors import NotPossible, SchemaRefused, StorageUnavailable
 from bookkeeper.format.input_files import delimiter_of, row_kind
 from writers.loader.blocks import ReadBlock
 from writers.loader.formats import Format, format_of
+from writers.loader.growth import Growth, with_empty
 from writers.loader.lines import FEW_LINES, ParseRows
 from writers.loader.records import BadLine, Row, table_of
 from writers.sources.row_files import batches, check_texts, empty
@@ -23,6 +25,7 @@ from writers.values.cast import unknown_columns
 from writers.writer import Writer
 
 _MOST_READERS, _FDS = 100, Path("/proc/self/fd")
+_UNREADABLE = (BadLine, SchemaRefused, NotPossible, pa.ArrowException, ValueError, OverflowError)
 
 
 class NoRows(Exception):
@@ -51,24 +54,38 @@ class Reading:
 class ObjectReader:
     """Reads objects as rows that one run of a writer takes."""
 
-    def __init__(self, writer: Writer, reading: Reading) -> None:
+    def __init__(self, writer: Writer, reading: Reading, growth: dict[Format, Growth] | None = None) -> None:
         self.card: Card = writer.card
+        self._writer, self._growth = writer, {} if growth is None else growth
         self._schema, self._former, self._keys = writer.row_schema, writer.former_names, writer.keys
         self._reading = reading
         #: of lines: they take a while to make, and most objects of a batch have the same
         self._readers = dict[tuple[Format, bytes], tuple[ParseRows, ReadBlock | None]]()
 
-    def again(self, writer: Writer) -> "ObjectReader":
+    def again(self) -> "ObjectReader":
         """One by the card that the writer has now."""
-        return ObjectReader(writer, self._reading)
+        return ObjectReader(self._writer, self._reading, self._growth)
 
     def rows(self, key: str, data: bytes) -> pa.Table:
         """All rows of the object; raises NoRows."""
         with _spooled(data) as name:
             try:
                 return self._of_lines(self._reading.form(key), name) if row_kind(name) is None else self._of_rows(name)
-            except (BadLine, SchemaRefused, NotPossible, pa.ArrowException, ValueError, OverflowError) as exc:
+            except _UNREADABLE as exc:
                 raise NoRows(str(exc).replace(name, key)) from exc
+
+    def ask(self, key: str, data: bytes) -> None:
+        """
+        Asks for the columns that lines of the object lack, which is no rows, where the table's schema may grow. Raises
+        Backpressure where no bookkeeper answers, and StorageUnavailable.
+        """
+        form = self._reading.form(key)
+        growth = self._growth_of(form)
+        with _spooled(data) as name, suppress(NoRows, *_UNREADABLE):
+            if growth.is_on and row_kind(name) is None:
+                for header, block in self._blocks(form, name):
+                    self._writer.ask(growth.of_block(block, header) or [])
+        self._readers.clear()
 
     def _of_rows(self, name: str) -> pa.Table:
         tables, size = [empty(name)], 0
@@ -83,36 +100,48 @@ class ObjectReader:
         return rows
 
     def _of_lines(self, form: Format, name: str) -> pa.Table:
-        header = first_line(name) if form.has_header else b""
-        parse, read = self._reader_of(form, header)
-        tables, size = list[pa.Table](), 0
+        tables = [self._of_block(form, header, block) for header, block in self._blocks(form, name)]
+        return pa.concat_tables(tables) if tables else table_of([], self._schema)
+
+    def _blocks(self, form: Format, name: str) -> Iterator[tuple[bytes, Block]]:
+        """The header, and a block of the lines behind it."""
+        header, size = first_line(name) if form.has_header else b"", 0
         for block in file_blocks(name, SourcePosition()):
             size += block.end - block.start
             self._check_size(size)
             if block.cut:
                 raise BadLine(f"line {block.number + 1}: it is too long")
-            tables.append(self._of_block(block.first_line()[1] if header and block.number == 0 else block, parse, read))
-        return pa.concat_tables(tables) if tables else table_of([], self._schema)
+            yield header, block.first_line()[1] if header and block.number == 0 else block
 
-    def _of_block(self, block: Block, parse: ParseRows, read: ReadBlock | None) -> pa.Table:
+    def _of_block(self, form: Format, header: bytes, block: Block) -> pa.Table:
+        parse, read = self._reader_of(form, header)
         table = None if read is None or block.count <= FEW_LINES else read(block.data, block.count)
         if table is not None:
             return table
-        return table_of([row for line in _filled(block) for row in self._parsed(parse, line)], self._schema)
+        rows = (row for line in _filled(block) for row in self._parsed(form, parse, line))
+        return table_of([*rows], self._schema)
 
     def _reader_of(self, form: Format, header: bytes) -> tuple[ParseRows, ReadBlock | None]:
         found = self._readers.get((form, header))
         if found is None:
-            columns = (self._schema, header, self._former, self._keys)
+            empty = self._growth_of(form).empty(header)
+            known = Schema(*self._schema.fields, *empty, schema_id=self._schema.schema_id) if empty else self._schema
+            columns = (known, header, self._former, self._keys)
             if len(self._readers) == _MOST_READERS:
                 self._readers.clear()
-            found = self._readers[form, header] = form.rows_parser(*columns), form.block_reader(*columns)
+            found = with_empty(form.rows_parser(*columns), form.block_reader(*columns), empty)
+            self._readers[form, header] = found
         return found
 
-    def _parsed(self, parse: ParseRows, line: SourceLine) -> Sequence[Row]:
+    def _growth_of(self, form: Format) -> Growth:
+        return self._growth.setdefault(form, Growth(self._writer, form))
+
+    def _parsed(self, form: Format, parse: ParseRows, line: SourceLine) -> Sequence[Row]:
         try:
             return parse(line.text)
-        except (BadLine, SchemaRefused) as exc:
+        except BadLine as exc:
+            raise BadLine(f"line {line.number}: {self._growth_of(form).reason(exc)}") from exc
+        except SchemaRefused as exc:
             raise BadLine(f"line {line.number}: {exc}") from exc
 
     def _check_size(self, size: int) -> None:

@@ -81,6 +81,8 @@ class Watcher:
         #: the key of the object whose rows are being written, and how often this failed, by key
         self._doing, self._failures = "", dict[str, int]()
         self._reader: ObjectReader
+        #: since when nothing was seen to get in
+        self._still_since = opener.clock()
         #: before a run that begins anew, in seconds; it grows until something gets in
         self._next_pause = _FIRST_PAUSE
 
@@ -92,9 +94,10 @@ class Watcher:
     def run(self) -> None:
         """
         Returns when a stop is requested or, with `once`, all is in. Raises NotPossible, also with `once` where another
-        instance works here, and ConfigInvalid.
+        instance works here, and ConfigInvalid. With `once` also Backpressure and StorageUnavailable, where for the
+        patience of the writers bookkeeper or storage let nothing in.
         """
-        began = self._clock()
+        began = self._still_since = self._clock()
         try:
             while True:
                 try:
@@ -103,6 +106,8 @@ class Watcher:
                     seconds = _FIRST_PAUSE
                     self._check_alone(began)
                 except (Backpressure, Fenced, Halt, Retry, SchemaRefused, UnknownOutcome) as exc:
+                    if self._gives_up(exc):
+                        raise
                     self._report(exc)
                     seconds, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
                 except Exception as exc:
@@ -122,6 +127,10 @@ class Watcher:
         if self._wanted.once and self._clock() - began >= _LEASE_ENDS:
             hint = "It loads what lies there; or end it, and start this again."
             raise NotPossible(f"another instance watches {self._prefix.store.url}", hint=hint)
+
+    def _gives_up(self, exc: BookkeeperError) -> bool:
+        is_waiting = isinstance(exc, Backpressure | StorageUnavailable)
+        return self._wanted.once and is_waiting and self._clock() - self._still_since >= self._opener.patience
 
     def _report(self, exc: BookkeeperError) -> None:
         if isinstance(exc, Fenced) and self._published is not None:
@@ -203,13 +212,19 @@ class Watcher:
         Waits until all that was published is in; True when a stop was requested. Raises Fenced where it was rejected,
         Backpressure where it is not in for long: a new run then looks where the chain ends.
         """
-        began = self._clock()
+        began, has_waited = self._clock(), False
         while True:
             writer.look()
             if writer.all_committed:
+                if has_waited:
+                    self._still_since = self._clock()
                 return False
             if not timedelta(0) <= self._clock() - began < PATIENCE:
-                raise Backpressure("a txlog is published, and not in the table yet: is the bookkeeper running?")
+                raise Backpressure(
+                    f"a txlog of {writer.name} is published in {self._opener.url}, and not in the table yet",
+                    hint="Is the bookkeeper running? The objects stay until it is in; the same command goes on.",
+                )
+            has_waited = True
             self._hold()
             if self._wait(LOOK_SECONDS) is True:
                 return True
@@ -247,6 +262,7 @@ class Watcher:
             rows = self._read(writer, item.key, data)
         except (NoRows, SchemaRefused):
             newer.ask()
+            self._reader.ask(item.key, data)
             try:
                 rows = self._read(writer, item.key, data)
             except (NoRows, SchemaRefused) as exc:
@@ -260,7 +276,7 @@ class Watcher:
 
     def _read(self, writer: Writer, key: str, data: bytes) -> pa.Table:
         if self._reader.card is not writer.card:
-            self._reader = self._reader.again(writer)
+            self._reader = self._reader.again()
         self._doing = key
         rows = self._reader.rows(key, data)
         if rows.num_rows:
@@ -284,7 +300,7 @@ class Watcher:
         writer.publish(position=plan.position.encoded())
         if self._until_committed(writer):
             return True
-        self._published, self._next_pause = None, _FIRST_PAUSE
+        self._published, self._next_pause, self._still_since = None, _FIRST_PAUSE, self._clock()
         self._prefix.finish(plan)
         self.figures.count(LOADED, len(plan.objects))
         for item in plan.objects:
