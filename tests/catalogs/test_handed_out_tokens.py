@@ -104,6 +104,40 @@ def test_a_writer_goes_on_across_renewals_with_nothing_but_tokens_of_the_catalog
     assert lake.product().tick(lake.clock.now).commit.txlogs == 5 and lake.keys() == keys
 
 
+class OtherClock(Now):
+    """A clock that goes before another one by so many seconds, or behind it."""
+
+    def __init__(self, other: Now, by: float) -> None:
+        self.other, self.by = other, by
+
+    def time(self) -> float:
+        """As the server has it."""
+        return self.other.seconds + self.by
+
+
+@pytest.mark.parametrize("by", [-40, 40])
+def test_clocks_that_differ_by_less_than_tokens_live_use_none_too_late(house: Lakehouse, by: float) -> None:
+    ours = house.desk.now
+    house.desk.now = OtherClock(ours, by)
+    lake = house.lake()
+    catalog = open_catalog(house.catalog)
+    store = stores_of(catalog, lake.settings.identifier)(load_table(catalog, lake.settings.identifier).location())
+    loads = len(house.desk.loads)
+    for turn in range(12):
+        store.upload(f"data/{turn}", b"a")
+        ours.seconds += 10
+    assert house.desk.refused == [] == house.desk.expired and 2 <= len(house.desk.loads) - loads <= 12
+
+
+def test_a_clock_that_is_wrong_by_more_than_tokens_live_is_named_as_a_cause(house: Lakehouse) -> None:
+    lake = house.lake()
+    house.desk.now = OtherClock(house.desk.now, -2 * house.desk.seconds)
+    catalog = open_catalog(house.catalog)
+    with pytest.raises(StorageUnavailable, match="have ended") as refused:
+        stores_of(catalog, lake.settings.identifier)(load_table(catalog, lake.settings.identifier).location()).read("a")
+    assert "clocks" in refused.value.hint
+
+
 def test_tokens_that_are_refused_before_they_should_end_are_renewed_once(house: Lakehouse) -> None:
     house.desk.says_end = False
     lake = house.lake()
