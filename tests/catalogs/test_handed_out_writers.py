@@ -19,9 +19,8 @@ from pyiceberg.table.update import SetPropertiesUpdate
 
 from benchmarks.support.lake import written
 from bookkeeper.catalogs.open import STORAGE, open_catalog
-from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.load import load
-from bookkeeper.config.settings import Catalog, Table
+from bookkeeper.config.settings import Catalog
 from bookkeeper.contract.card import loads
 from bookkeeper.errors import ConfigInvalid, NotPossible, StorageUnavailable
 from bookkeeper.stores import handed_out
@@ -287,23 +286,3 @@ def elsewhere(job: BatchJob, house: Lakehouse) -> BatchJob:
     house.desk.now.seconds += 2 * LATER
     made: BatchJob = pickle.loads(sent)
     return made
-
-
-def test_init_says_what_to_configure_where_only_handed_out_keys_reach_the_folder_of_a_new_table(
-    house: Lakehouse,
-) -> None:
-    settings = Table(name="t", identifier=f"demo.init{next(_NUMBERS)}")
-    by_url = {**house.catalog.properties, "warehouse": "s3://lake/w"}
-    with pytest.raises(
-        StorageUnavailable, match=r"whether s3://lake/w/demo/.* knows a lost table demo.* no keys"
-    ) as made:
-        initialise(open_catalog(replace(house.catalog, properties=by_url)), settings, schema_for(settings))
-    assert "s3.bucket.NAME.access-key-id" in made.value.hint and "`folder`" in made.value.hint
-    ways: list[dict[str, str]] = [
-        {**by_url, "s3.bucket.lake.access-key-id": "test", "s3.bucket.lake.secret-access-key": "testtest"},
-        house.catalog.properties,
-    ]
-    for properties in ways:
-        settings = Table(name="t", identifier=f"demo.init{next(_NUMBERS)}")
-        catalog = open_catalog(replace(house.catalog, properties=properties))
-        assert initialise(catalog, settings, schema_for(settings)).made[-3:] == ("table", "folder", "marks")
