@@ -20,12 +20,19 @@ from bookkeeper.errors import (
     ConfigInvalid,
     Missing,
     NotPossible,
+    StorageUnavailable,
     TableMissing,
     WrongFolder,
 )
 from bookkeeper.stores.locations import join, local_path
-from bookkeeper.stores.open import stores_with
+from bookkeeper.stores.open import names_keys, stores_with
 from bookkeeper.stores.store import Store
+
+_NO_KEYS = (
+    "A catalog hands out keys of a table only once it is there. For `init` name keys of the bucket in [catalog], such "
+    'as "s3.bucket.NAME.access-key-id"; or give the table a `folder` whose bucket has keys. Where the catalog knows '
+    "the warehouse by a name, that name in `warehouse` does, too: then nothing is looked for before the table is made."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +127,20 @@ def check_unknown(
     properties: Mapping[str, str], table: Table, open_store: Callable[[str], Store] | None = None
 ) -> None:
     """
-    Raises NotPossible when a folder knows the table: then it must not be made anew; WrongFolder when it knows another.
+    Raises NotPossible when a folder knows the table: then it must not be made anew; WrongFolder when it knows another;
+    StorageUnavailable.
     """
-    known = known_table(properties, table, open_store)
+    try:
+        known = known_table(properties, table, open_store)
+    except StorageUnavailable as exc:
+        url = _folder_url(properties, table)
+        if url is None or names_keys(url, properties):
+            raise
+        raise StorageUnavailable(
+            f"whether {url} knows a lost table {table.identifier} cannot be read, and [catalog] names no keys for it: "
+            f"{exc}",
+            hint=_NO_KEYS,
+        ) from exc
     if known is not None and known.card.table != table.identifier:
         raise WrongFolder(f"{known.folder.store.url} belongs to {known.card.table} with uuid {known.card.table_uuid}")
     if known is not None:

@@ -38,7 +38,10 @@ _KEYS = {"s3.session-token", *chain.from_iterable(KEYS.values()), *ENDS_AT.value
 PAUSE, PAUSE_AFTER_REFUSAL = 1.0, 30.0
 #: of half a life, after which the keys are due: processes that were started together do not ask together
 _JITTER = (0.8, 1.0)
-_ENDED = "Is the catalog reachable, and may this program load the table there? The daemons try again."
+_ENDED = (
+    "Is the catalog reachable, and may this program load the table there? Are the clocks of both right (NTP)? The "
+    "daemons try again."
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,11 +67,17 @@ def on_azure(life: float, **options: Any) -> Iterator[Ground]:
 
 
 def container_sas(prefix: str, ends: float) -> str:
-    """A SAS token of the prefix's container, which is all that Azurite knows; it ends at the whole second before."""
+    """
+    A SAS token of the prefix's container, which is all that Azurite knows; it ends at the whole second before.
+
+    Its header of answers tells it from the token of another prefix that ends then.
+    """
     container = prefix.partition("://")[2].partition("@")[0]
     may = ContainerSasPermissions(read=True, add=True, create=True, write=True, delete=True, list=True)
     until = datetime.fromtimestamp(int(ends), UTC)
-    return generate_container_sas(ACCOUNT, container, KEY, may, until, protocol="https,http")
+    return generate_container_sas(
+        ACCOUNT, container, KEY, permission=may, expiry=until, cache_control=f"no-store, {prefix.rpartition('/')[2]}"
+    )
 
 
 GROUNDS = {"s3": on_s3, "azure": on_azure}

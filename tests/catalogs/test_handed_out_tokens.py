@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from pyiceberg.io import FileIO
@@ -11,7 +12,8 @@ from pyiceberg.io import FileIO
 from bookkeeper.catalogs.answered import place_of, told_for
 from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.catalogs.open import STORAGE, load_table, open_catalog
-from bookkeeper.config.settings import Catalog
+from bookkeeper.config.settings import Catalog, Settings
+from bookkeeper.contract.txlog_folder import folder_url
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.stores import handed_out
 from bookkeeper.stores.open import stores_with
@@ -23,6 +25,8 @@ from tests.servers.objects import ACCOUNT, azure_properties, azurite, bucket, gc
 from tests.servers.process import Server
 from tests.support.governed import LATER, Lakehouse, work_across_renewals
 from tests.support.lake import Writes
+from writers import Writer, stores_of_catalog
+from writers.reach import Reach
 
 HOST = f"{ACCOUNT}.dfs.core.windows.net"
 _SERVERS = {"azure": azurite, "google": gcs}
@@ -74,6 +78,64 @@ def test_ticks_retention_the_reaper_a_consumer_go_on_across_renewals(
     work_across_renewals(
         house, lambda: caplog.text + "".join(capsys.readouterr()) + repr([vars(record) for record in caplog.records])
     )
+
+
+@pytest.mark.parametrize("way", ["table", "configuration"])
+def test_a_writer_goes_on_across_renewals_with_nothing_but_tokens_of_the_catalog(
+    house: Lakehouse, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(name, raising=False)
+    named = {**house.catalog.properties, "warehouse": "lake"}
+    house.catalog = Catalog("lake", {key: value for key, value in named.items() if ".bucket." not in key})
+    lake = house.lake(folder=None, credentials="catalog")
+    stores: Any = stores_of_catalog(house.catalog.properties, lake.settings.identifier)
+    if way == "configuration":
+        stores = Reach(Settings(catalog=house.catalog, tables={lake.settings.name: lake.settings}))
+        assert folder_url(lake.settings, stores.location(lake.settings)) == lake.made.folder
+    used, keys = len(house.desk.used), [f"a{turn}" for turn in range(5)]
+    with Writer.open(lake.made.folder, "w", stores=stores, wait=lambda _: True) as run:
+        for key in keys:
+            run.write({"timestamp": datetime(2026, 1, 31, tzinfo=UTC), "key": key})
+            house.desk.now.seconds += LATER
+            run.publish()
+    assert {key for key, _ in house.desk.used[used:]} <= house.desk.keys.keys()
+    assert house.desk.refused == [] == house.desk.expired
+    assert lake.product().tick(lake.clock.now).commit.txlogs == 5 and lake.keys() == keys
+
+
+class OtherClock(Now):
+    """A clock that goes before another one by so many seconds, or behind it."""
+
+    def __init__(self, other: Now, by: float) -> None:
+        self.other, self.by = other, by
+
+    def time(self) -> float:
+        """As the server has it."""
+        return self.other.seconds + self.by
+
+
+@pytest.mark.parametrize("by", [-40, 40])
+def test_clocks_that_differ_by_less_than_tokens_live_use_none_too_late(house: Lakehouse, by: float) -> None:
+    ours = house.desk.now
+    house.desk.now = OtherClock(ours, by)
+    lake = house.lake()
+    catalog = open_catalog(house.catalog)
+    store = stores_of(catalog, lake.settings.identifier)(load_table(catalog, lake.settings.identifier).location())
+    loads = len(house.desk.loads)
+    for turn in range(12):
+        store.upload(f"data/{turn}", b"a")
+        ours.seconds += 10
+    assert house.desk.refused == [] == house.desk.expired and 2 <= len(house.desk.loads) - loads <= 12
+
+
+def test_a_clock_that_is_wrong_by_more_than_tokens_live_is_named_as_a_cause(house: Lakehouse) -> None:
+    lake = house.lake()
+    house.desk.now = OtherClock(house.desk.now, -2 * house.desk.seconds)
+    catalog = open_catalog(house.catalog)
+    with pytest.raises(StorageUnavailable, match="have ended") as refused:
+        stores_of(catalog, lake.settings.identifier)(load_table(catalog, lake.settings.identifier).location()).read("a")
+    assert "clocks" in refused.value.hint
 
 
 def test_tokens_that_are_refused_before_they_should_end_are_renewed_once(house: Lakehouse) -> None:

@@ -2,17 +2,22 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from pyiceberg.table.update import AssertTableUUID, RemovePartitionSpecsUpdate
 
-from bookkeeper.catalogs.open import commit, load_table
+from bookkeeper.catalogs.open import commit, load_table, open_catalog
 from bookkeeper.commands.init import Initialised, initialise, schema_for
+from bookkeeper.config.settings import Table
 from bookkeeper.contract.keyed import Keyed, keyed_of
-from bookkeeper.errors import Retry
+from bookkeeper.errors import Retry, StorageUnavailable
+from tests.catalogs import test_handed_out_writers as governed
 from tests.servers.line import Fault, Line
 from tests.support.catalog_lake import CatalogLake, Chain, Place
 
+port, house = governed.port, governed.house
+_numbers = count(1)
 LOST = (Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.APPLIED_503)
 
 
@@ -74,3 +79,23 @@ def test_every_catalog_makes_a_table_keyed_and_keeps_its_delete_spec(where: Plac
     assert keyed_of(mended) == Keyed((2,), 1) and mended.default_spec_id == 0
     assert [len(spec.fields) for spec in mended.partition_specs] == [1, 0]
     assert lake.folder.card().keyed == Keyed((2,), 1)
+
+
+def test_init_says_what_to_configure_where_only_handed_out_keys_reach_the_folder_of_a_new_table(
+    house: governed.Lakehouse,
+) -> None:
+    settings = Table(name="t", identifier=f"demo.init{next(_numbers)}")
+    by_url = {**house.catalog.properties, "warehouse": "s3://lake/w"}
+    with pytest.raises(
+        StorageUnavailable, match=r"whether s3://lake/w/demo/.* knows a lost table demo.* no keys"
+    ) as made:
+        initialise(open_catalog(replace(house.catalog, properties=by_url)), settings, schema_for(settings))
+    assert "s3.bucket.NAME.access-key-id" in made.value.hint and "`folder`" in made.value.hint
+    ways: list[dict[str, str]] = [
+        {**by_url, "s3.bucket.lake.access-key-id": "test", "s3.bucket.lake.secret-access-key": "testtest"},
+        house.catalog.properties,
+    ]
+    for properties in ways:
+        settings = Table(name="t", identifier=f"demo.init{next(_numbers)}")
+        catalog = open_catalog(replace(house.catalog, properties=properties))
+        assert initialise(catalog, settings, schema_for(settings)).made[-3:] == ("table", "folder", "marks")

@@ -1,7 +1,12 @@
 """A few seconds of tests/catalogs/kills.py, with keys that live for four seconds; and its account."""
 
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
+import pytest
+
+from tests.catalogs.grounds import HOST, on_azure
 from tests.catalogs.kills import _SECRET, played
 from tests.servers.handing_out import Desk, Now
 from tests.servers.needed import needed
@@ -13,6 +18,17 @@ def test_each_row_is_in_the_table_once_whatever_is_killed_across_renewals(tmp_pa
 
     assert account.wrong == [], account.lines
     assert len(account.lines) > 15
+
+
+@pytest.mark.parametrize(("life", "status", "noted"), [(60, 404, 0), (-5, 403, 1)])
+def test_azurite_itself_looks_at_the_end_of_a_token(life: float, status: int, noted: int) -> None:
+    with needed("azure"), on_azure(life) as ground:
+        token = ground.desk.hand_out(f"{ground.lake}/w/demo/t")[f"adls.sas-token.{HOST}"]
+        with pytest.raises(HTTPError) as answer:
+            urlopen(f"{ground.governed[f'adls.connection-string.{HOST}']}/lake/w/demo/t/x?{token}")
+        assert (answer.value.code, len(ground.desk.expired), len(ground.desk.refused)) == (status, noted, noted)
+        assert _SECRET.search(token.encode())
+        answer.value.close()
 
 
 def test_what_is_looked_for_is_each_secret_of_the_catalog() -> None:
