@@ -21,13 +21,22 @@ def main() -> None:
     prepared.ready(os.environ)
     made = prepared.archive(os.environ)
     assert made is not None
-    with TemporaryDirectory() as folder:
-        unfinished = made.with_suffix(f".{os.getpid()}")
-        os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={unfinished} -Xlog:cds*=off"
-        lake = new_lake(Path(folder, "lake"))
-        table = lake.append(lake.new_table(), rows("ab"), rows("cde"))
-        spark = session.build(lake.settings, app="classes")
-        jvm = spark.sparkContext._gateway.proc
+    unfinished = made.with_suffix(f".{os.getpid()}")
+    try:
+        with TemporaryDirectory() as folder:
+            _write(unfinished, Path(folder))
+        unfinished.rename(made)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write(archive: Path, folder: Path) -> None:
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={archive} -Xlog:cds*=off {prepared.QUICK}"
+    lake = new_lake(folder / "lake")
+    table = lake.append(lake.new_table(), rows("ab"), rows("cde"))
+    spark = session.build(lake.settings, app="classes")
+    jvm = spark.sparkContext._gateway.proc
+    try:
         spark.table(name_of(table)).groupBy("key").count().collect()
         stream = spark.readStream.table(name_of(table)).writeStream.format("noop")
         stream.option("checkpointLocation", f"{folder}/checkpoint").trigger(
@@ -35,11 +44,9 @@ def main() -> None:
         ).start().awaitTermination()
         spark.stop()
         jvm.stdin.close()
-        try:
-            jvm.wait(_LONGEST_SECONDS)
-        finally:
-            jvm.kill()
-    unfinished.rename(made)
+        jvm.wait(_LONGEST_SECONDS)
+    finally:
+        jvm.kill()
 
 
 if __name__ == "__main__":

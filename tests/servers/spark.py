@@ -23,6 +23,8 @@ from tests.servers.needed import needed
 #: a Java without a compiler of its own takes this one
 ECJ = Package("org.eclipse.jdt", "ecj", "3.40.0")
 EVERY = (*ALL, KAFKA, ECJ)
+#: for a JVM that lives for seconds
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: of Spark's jars, what a program in Java needs beside Iceberg's
 LIBRARIES = ("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "zstd-jni")
 
@@ -67,9 +69,13 @@ def archive(environ: Mapping[str, str]) -> Path | None:
 def use_archive(environ: MutableMapping[str, str]) -> None:
     """
     JVMs of Spark that `environ` starts take their classes from the archive, where there is one.
+
+    They live for seconds: compilers that pay later, and a collector in threads of its own, cost more than they bring.
     """
+    options = QUICK
     if (made := archive(environ)) and made.is_file():
-        environ["SPARK_SUBMIT_OPTS"] = f"-XX:SharedArchiveFile={made} -Xshare:auto -Xlog:cds*=off"
+        options = f"-XX:SharedArchiveFile={made} -Xshare:auto -Xlog:cds*=off {options}"
+    environ["SPARK_SUBMIT_OPTS"] = options
 
 
 def wanted(packages: Sequence[Package] = EMBEDDED) -> prepare.Ready:

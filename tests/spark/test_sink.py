@@ -20,6 +20,7 @@ from bookkeeper.stores.store import Store
 from spark_jobs.sink import Sink, into
 from tests.histories.readers import duckdb_session
 from tests.packaging.project import ROOT
+from tests.servers import spark as prepared
 from tests.support.lake import Lake, Writes
 from tests.support.micro_batches import ticked
 from writers.runtime import Runtime
@@ -280,6 +281,8 @@ def driver(folder: str, mode: str, source: str, checkpoint: str, killed: str = "
         return open_store(url)
 
     confs = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+    # The class path for which the classes are kept.
+    confs["spark.driver.extraClassPath"] = ":".join(map(str, prepared.ready(os.environ).jars))
     spark = SparkSession.builder.master("local[2,3]").config(map=confs).getOrCreate()
     sink = into(folder, name="query", checkpoint=checkpoint, mode=mode, runtime=Runtime(stores, wait=die))
     query(spark, Path(source), Path(checkpoint), sink)
