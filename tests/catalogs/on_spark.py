@@ -96,7 +96,7 @@ class OnSpark:
     def counts(self) -> Iterable[tuple[str, Any]]:
         """Lines of the report."""
         batches = [json.loads(line) for line in self.progress.read_text("utf-8").splitlines()]
-        yield "Spark: micro-batches with rows", sum(batch.get("numInputRows", 0) > 0 for batch in batches)
+        yield "Spark: micro-batches with rows", sum(batch.get("rows", 0) > 0 for batch in batches)
         yield "Spark: ended by itself", dict(self.codes)
         said = (self.place / f"{COMPACTION}.log").read_text("utf-8", "replace")
         yield "Spark: rewrites published", said.count("-- rewrite ")
