@@ -234,14 +234,14 @@ def test_a_bookkeeper_that_is_gone_is_down_whatever_prometheus_calls_it(
 
 
 def copying(instance: str = "a:9466", up: float | None = 1) -> Samples:
-    """A scrape of `writer kafka` and `writer serve` in one, as `built` is one of a bookkeeper."""
+    """A scrape of `writer kafka`, `writer serve` and `writer watch` in one, as `built` is one of a bookkeeper."""
     where = frozenset({("job", "copy"), ("instance", instance)})
     told = where | {("writer", "orders-00")}
-    families = ("writer_kafka_bad_messages_total", "writer_http_requests_total")
+    families = ("writer_kafka_bad_messages_total", "writer_http_requests_total", "writer_watch_objects_total")
     return ({} if up is None else {("up", where): up}) | ({(name, told): 0.0 for name in families} if up else {})
 
 
-DOWN_ALERTS = ("KafkaWriterDown", "HttpWriterDown")
+DOWN_ALERTS = ("KafkaWriterDown", "HttpWriterDown", "WatchWriterDown")
 
 
 @pytest.mark.parametrize(
