@@ -47,13 +47,18 @@ def test_it_has_all_parts_and_five_writers_with_names_of_their_own() -> None:
     assert parts <= set(SERVICES)
 
 
-def test_kafka_and_what_copies_it_are_a_profile_that_nothing_else_needs() -> None:
+def test_what_not_all_want_is_in_profiles_that_nothing_else_needs() -> None:
     profiles = {name: service.get("profiles", []) for name, service in SERVICES.items()}
 
-    assert {name for name, found in profiles.items() if found} == {"broker", "topic", "kafka-writer"}
+    assert {name: found for name, found in profiles.items() if found} == {
+        "broker": ["kafka"],
+        "topic": ["kafka"],
+        "kafka-writer": ["kafka"],
+        "http-writer": ["http"],
+    }
     for name, service in SERVICES.items():
         needed_here = {*service.get("depends_on", [])}
-        assert profiles[name] == ["kafka"] or not any(profiles[other] for other in needed_here)
+        assert all(profiles[other] in ([], profiles[name]) for other in needed_here)
 
 
 def test_what_copies_kafka_reads_the_topic_that_is_made_at_the_address_that_the_broker_gives() -> None:
@@ -108,7 +113,7 @@ def test_an_image_that_is_not_ours_has_an_exact_tag(name: str) -> None:
 def test_a_container_has_the_memory_that_a_pod_has() -> None:
     pods = {
         kind: (ROOT / "config" / "kubernetes" / f"{kind}.yaml").read_text("utf-8")
-        for kind in ("bookkeeper", "reaper", "writer", "kafka-writer")
+        for kind in ("bookkeeper", "reaper", "writer", "kafka-writer", "http-writer")
     }
     limits = {kind: re.findall(r"limits: \{memory: (\w+)i\}", text) for kind, text in pods.items()}
 
@@ -116,6 +121,7 @@ def test_a_container_has_the_memory_that_a_pod_has() -> None:
     assert limits["reaper"] == [SERVICES["reaper"]["mem_limit"].upper()]
     assert limits["writer"] == [SERVICES["writer-1"]["mem_limit"].upper()]
     assert limits["kafka-writer"] == [SERVICES["kafka-writer"]["mem_limit"].upper()]
+    assert limits["http-writer"] == [SERVICES["http-writer"]["mem_limit"].upper()]
 
 
 @pytest.mark.parametrize("path", sorted(BINDS))
@@ -137,7 +143,7 @@ def test_the_daemon_is_where_prometheus_asks() -> None:
     jobs = yaml.safe_load((ROOT / "config" / "prometheus.yml").read_text("utf-8"))["scrape_configs"]
     targets = [target for job in jobs for static in job["static_configs"] for target in static["targets"]]
 
-    parts = {"bookkeeper", "reaper", "kafka-writer", *(f"writer-{number}" for number in range(1, 6))}
+    parts = {"bookkeeper", "reaper", "kafka-writer", "http-writer", *(f"writer-{number}" for number in range(1, 6))}
     assert {target.split(":")[0] for target in targets} == parts <= set(SERVICES)
     for name, _, port in (target.partition(":") for target in targets):
         assert name == "bookkeeper" or f"0.0.0.0:{port}" in SERVICES[name]["command"]
