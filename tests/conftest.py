@@ -29,6 +29,11 @@ remember()
 spark.use_archive(os.environ)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """What is packed has the time in it: the processes of one run would name its test differently, and run none."""
+    return argname if isinstance(val, bytes) and not val.isascii() else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
