@@ -377,6 +377,12 @@ def kafka_replay(file: str, name: str, quiet: bool, **more: Any) -> None:
     show_default=True,
     help="Writers of a table; never changed later.",
 )
+@click.option(
+    "--producer-keep",
+    type=DURATION,
+    metavar="AGE",
+    help="Forget a producer that sent nothing for so long, such as 90d; default: never.",
+)
 @click.option("--max-body", type=SIZE, default="8MiB", show_default=True, help="Of one request, unpacked.")
 @click.option("--memory", type=SIZE, default="128MiB", show_default=True, help="For requests that wait.")
 @click.option("--grace", type=DURATION, default="25s", show_default=True, help="For answers after SIGTERM.")

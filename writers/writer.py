@@ -24,6 +24,7 @@ from bookkeeper.contract.card import Card, loads
 from bookkeeper.contract.column_requests import ColumnRequest
 from bookkeeper.contract.names import TxlogName, check_writer, new_incarnation
 from bookkeeper.contract.offsets import Offsets
+from bookkeeper.contract.txlog import FORGETTING
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ColumnRefused, NotPossible, StorageUnavailable, UnknownOutcome
 from bookkeeper.stores.open import open_store
@@ -152,6 +153,11 @@ class Writer:
         return self._publisher.position
 
     @property
+    def may_forget(self) -> bool:
+        """Whether the bookkeeper takes FORGOTTEN as an offset, as far as this run knows."""
+        return FORGETTING in self.card.txlog_versions
+
+    @property
     def offsets(self) -> Offsets:
         """What channels of a slot have reached, published by this run or earlier ones: sources continue from here."""
         return dict(self._slot.reached)
@@ -224,8 +230,9 @@ class Writer:
 
         `position` is what the source has reached with them. Of a slot, which reads many channels, `offsets` says it
         instead: {channel: offset}, 1,000 in a publish and 2,000 in a table; all rows of it need them, {} says that
-        the offset follows with later rows. Raises SchemaRefused, StorageUnavailable, and NotPossible for offsets that
-        there is no room for, and then has taken none of the rows. Into a keyed table they are inserted: their keys
+        the offset follows with later rows, and bookkeeper.contract.offsets.FORGOTTEN that a channel begins anew.
+        Raises SchemaRefused, StorageUnavailable, and NotPossible for offsets that there is no room for or that the
+        bookkeeper does not know, and then has taken none of the rows. Into a keyed table they are inserted: their keys
         must be new.
         """
         self._take(INSERT, rows, position, offsets)
@@ -354,7 +361,7 @@ class Writer:
         files, facts = self._files.named(), self._facts("publish")
         name = self._publisher.publish(self._spec, files, position, millis(self._clock()), self._slot.waiting)
         self._check_age(name, card)
-        self._monitor.published(name, chained=position is not None, channels=self._slot.waiting)
+        self._monitor.published(name, chained=position is not None, offsets=self._slot.waiting)
         self._state.published(given)
         self._slot.published()
         self._files.clear()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.names import TxlogName, started_ms
-from bookkeeper.contract.offsets import MOST_CHANNELS, Offsets
+from bookkeeper.contract.offsets import FORGOTTEN, MOST_CHANNELS, Offsets, forgets_some, merged
 from bookkeeper.errors import ChannelTaken, MarksLost, TooManyChannels, TooManyHoles
 
 PROPERTY = "bookkeeper.marks"
@@ -130,23 +130,27 @@ class Marks:
         """How many channels the slots of the table have."""
         return sum([len(known.offsets) for known in self.writers.values()])
 
-    def with_channels(self, writer: str, reached: Iterable[str], new: Mapping[str, str]) -> Mapping[str, str]:
+    def with_channels(self, writer: str, reached: Offsets, new: Mapping[str, str]) -> Mapping[str, str]:
         """
-        Channels that the table does not know, each with its writer: `new`, and those that `writer` has reached.
+        How the channels of the table differ from these marks, each with its writer, or "" where it is forgotten: `new`,
+        and what `writer` has reached.
 
         Raises ChannelTaken where another writer has one of these, TooManyChannels where there is no room.
         """
         known = self.writer(writer).offsets
-        more = [channel for channel in reached if channel not in known and new.get(channel) != writer]
-        if not more:
+        here = {channel for channel in reached if new.get(channel, writer if channel in known else "") == writer}
+        gone = [channel for channel in here if reached[channel] == FORGOTTEN] if forgets_some(reached) else []
+        more = [channel for channel, offset in reached.items() if offset and channel not in here]
+        if not more and not gone:
             return new
         readers = {channel: slot for slot, known in self.writers.items() for channel in known.offsets} | {**new}
+        readers |= dict.fromkeys(gone, "")
         for channel in more:
-            if channel in readers:
-                raise ChannelTaken(f"channel {channel} is read by {readers[channel]}, so {writer} cannot read it")
-        if (count := len(readers) + len(more)) > MOST_CHANNELS:
+            if slot := readers.get(channel):
+                raise ChannelTaken(f"channel {channel} is read by {slot}, so {writer} cannot read it")
+        if more and (count := sum(map(bool, readers.values())) + len(more)) > MOST_CHANNELS:
             raise TooManyChannels(f"the table would have offsets of {count} channels, it has room for {MOST_CHANNELS}")
-        return {**new, **dict.fromkeys(more, writer)}
+        return {**new, **dict.fromkeys(gone, ""), **dict.fromkeys(more, writer)}
 
     def advanced(
         self,
@@ -307,13 +311,6 @@ class Marks:
         before = self.writer(name.writer)
         marks = replace(before, incarnations={**before.incarnations, name.incarnation: mark}, seen_ms=0)
         return replace(self, writers={**self.writers, name.writer: marks})
-
-
-def merged(before: Offsets, reached: Offsets) -> Offsets:
-    """
-    The offsets after a txlog that reached these: a channel that it does not name stays where it was.
-    """
-    return {**before, **reached} if reached else before
 
 
 def _checked(name: TxlogName, mark: Mark) -> Mark:

@@ -15,6 +15,8 @@ from bookkeeper.errors import TxlogCorrupt
 
 Offsets = Mapping[str, str]
 
+#: the offset of a channel that its slot forgets; in a txlog alone, never in marks
+FORGOTTEN = ""
 #: channels that one txlog names
 MOST_IN_TXLOG = 1000
 #: channels of all slots of a table: each commit writes all of them
@@ -47,6 +49,23 @@ def slot_name(source: str, number: int) -> str:
     return f"{source}-{number:02d}"
 
 
+def merged(before: Offsets, reached: Offsets) -> Offsets:
+    """
+    The offsets after a txlog that reached these: a channel that it does not name stays where it was.
+    """
+    if not reached:
+        return before
+    found = {**before, **reached}
+    return {key: value for key, value in found.items() if value} if forgets_some(reached) else found
+
+
+def forgets_some(reached: Offsets) -> bool:
+    """
+    Whether a channel among these is forgotten.
+    """
+    return FORGOTTEN in reached.values()
+
+
 def is_slot(source: str, writer: str) -> bool:
     """
     Whether a writer is named as a slot of this source.
@@ -54,14 +73,15 @@ def is_slot(source: str, writer: str) -> bool:
     return re.fullmatch(rf"{re.escape(source)}-[0-9]{{2,3}}", writer) is not None
 
 
-def check(offsets: Mapping[Any, Any]) -> None:
+def check(offsets: Mapping[Any, Any], forgets: bool = False) -> None:
     """
-    Raises ValueError unless each channel has 1 to 200 such characters, and each offset 1 to 64.
+    Raises ValueError unless each channel has 1 to 200 such characters, and each offset 1 to 64; with `forgets` it may
+    be FORGOTTEN.
     """
     for channel, offset in offsets.items():
         if not _is_text(channel, CHANNEL_CHARS):
             raise ValueError(f"channel {channel!r:.80}: 1 to {CHANNEL_CHARS} {_ALLOWED} are expected")
-        if not _is_text(offset, OFFSET_CHARS):
+        if not _is_text(offset, OFFSET_CHARS) and not (forgets and offset == FORGOTTEN):
             raise ValueError(f"the offset {offset!r:.80} of {channel}: 1 to {OFFSET_CHARS} {_ALLOWED} are expected")
 
 
@@ -75,13 +95,13 @@ def encode(offsets: Offsets) -> bytes:
     """
     if not 1 <= len(offsets) <= MOST_IN_TXLOG:
         raise ValueError(f"offsets of {len(offsets)} channels, 1 to {MOST_IN_TXLOG} are expected in a txlog")
-    check(offsets)
+    check(offsets, forgets=True)
     return json.dumps(dict(sorted(offsets.items())), separators=(",", ":")).encode()
 
 
-def decode(data: bytes) -> Offsets:
+def decode(data: bytes, forgets: bool = False) -> Offsets:
     """
-    The offsets in a header's value, in their order; raises TxlogCorrupt.
+    The offsets in a header's value, in their order; with `forgets` some may be FORGOTTEN. Raises TxlogCorrupt.
     """
     if len(data) > _BYTES:
         raise TxlogCorrupt(f"offsets of {len(data)} bytes, at most {_BYTES} are expected")
@@ -96,7 +116,7 @@ def decode(data: bytes) -> Offsets:
     if len(found) > MOST_IN_TXLOG:
         raise TxlogCorrupt(f"offsets of {len(found)} channels, 1 to {MOST_IN_TXLOG} are expected in a txlog")
     try:
-        check(found)
+        check(found, forgets)
     except ValueError as exc:
         raise TxlogCorrupt(str(exc)) from exc
     return found

@@ -25,10 +25,11 @@ from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.skim import EntrySummary, skimmer_for
 from bookkeeper.stores.locations import normal_file
 
-#: the newest that is known; a txlog with offsets is version 3, another one with deletes 2, and one without them 1
-VERSION = 3
-#: the first with offsets
-WITH_OFFSETS = 3
+#: the newest that is known; a txlog with offsets is version 3, or 4 where it forgets channels; another one with deletes
+#: 2, and one without them 1
+VERSION = 4
+#: the first with offsets, and the first that forgets channels
+WITH_OFFSETS, FORGETTING = 3, 4
 PREFIX = "bookkeeper."
 POSITION_BYTES = 1024
 _REQUIRED = {"version", "table-uuid", "writer", "incarnation", "sequence", "created-ms"}
@@ -40,6 +41,7 @@ _KEYS_OF = {
     2: (_REQUIRED | {"entries", "deletes", "span"}, _KEYS | {"deletes", "span"}),
     3: (_REQUIRED | {"entries", "position", "offsets"}, _KEYS | {"deletes", "span", "offsets"}),
 }
+_KEYS_OF[FORGETTING] = _KEYS_OF[WITH_OFFSETS]
 _POSITIONS = ("position", "previous-position")
 #: data files and delete files; decoding takes a few KiB of memory for each
 MOST_ENTRIES = 100_000
@@ -127,7 +129,7 @@ class Txlog:
     A txlog whose every record is proven. `partition` is the layout of its tuples: (field id, Avro type) per field.
 
     With deletes it has `deletes`, the relative sequence number of each data file, and how many it takes: its span. With
-    `offsets` it is of version 3, and may name no file at all: its slot read on, and there were no rows.
+    `offsets` it is of version 3 or 4, and may name no file at all: its slot read on, and there were no rows.
     """
 
     name: TxlogName
@@ -223,7 +225,7 @@ def encode_steps(
     span: int,
 ) -> bytes:
     """
-    The bytes of version 2 (3 with offsets), for data files and equality-delete files by `key_ids`.
+    The bytes of version 2 (3 or 4 with offsets), for data files and equality-delete files by `key_ids`.
 
     Raises ValueError like `encode`, and when the relative numbers do not fit the span.
     """
@@ -234,6 +236,13 @@ def encode_steps(
     meta[PREFIX + "span"] = str(span).encode()
     meta[PREFIX + "deletes"] = manifest.encode(manifest.header(schema, delete_spec, b"deletes"), removing)
     return manifest.encode(meta, [Entry(ADDED, None, n, None, DATA, None, None, file) for file, n in data])
+
+
+def version_of(offsets: Offsets) -> int:
+    """
+    The version of a txlog with these offsets, of which there are some.
+    """
+    return FORGETTING if offsets_format.forgets_some(offsets) else WITH_OFFSETS
 
 
 def check_numbers(data: Sequence[int | None], deletes: Sequence[int | None], span: int) -> None:
@@ -252,7 +261,7 @@ def check_numbers(data: Sequence[int | None], deletes: Sequence[int | None], spa
 
 def _meta(envelope: Envelope, version: int, schema: Schema, spec: PartitionSpec, entries: int) -> dict[str, bytes]:
     own = {
-        "version": str(WITH_OFFSETS if envelope.offsets else version).encode(),
+        "version": str(version_of(envelope.offsets) if envelope.offsets else version).encode(),
         "table-uuid": envelope.table_uuid.encode(),
         "writer": envelope.name.writer.encode(),
         "incarnation": envelope.name.incarnation.encode(),
@@ -301,7 +310,7 @@ def decode(name: TxlogName, data: bytes, most_bytes: int, column: int | None = N
     if "deletes" in own:
         _add_deletes(found, own, most_bytes)
     if "offsets" in own:
-        found.offsets = offsets_format.decode(own["offsets"])
+        found.offsets = offsets_format.decode(own["offsets"], own["version"] == str(FORGETTING).encode())
     return found
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from bookkeeper.contract.marks import MOST_HOLES, NO_MARK, Mark, Marks, merged
+from bookkeeper.contract.marks import MOST_HOLES, NO_MARK, Mark, Marks
 from bookkeeper.contract.names import IncarnationKey, TxlogName
 from bookkeeper.contract.offsets import Offsets
 from bookkeeper.contract.txlog import MOST_BYTES, Txlog
@@ -260,7 +260,7 @@ class _Planner:
         if txlog.position is not None:
             self.batch.positions[name.writer] = txlog.position
         if txlog.offsets:
-            self.batch.offsets[name.writer] = merged(self.batch.offsets.get(name.writer, {}), txlog.offsets)
+            self.batch.offsets[name.writer] = {**self.batch.offsets.get(name.writer, {}), **txlog.offsets}
 
     def _check_age(self, txlog: Txlog) -> None:
         name, key = txlog.name, txlog.name.incarnation_key

@@ -1,4 +1,4 @@
-"""Offsets in a txlog of version 3: read as written, refused when they are anything else, never forgotten by marks."""
+"""Offsets in a txlog of version 3 or 4: read as written, refused when they are anything else, kept by marks."""
 
 import json
 from collections.abc import Mapping
@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract import offsets as offsets_format
-from bookkeeper.contract.marks import Marks
+from bookkeeper.contract.marks import Marks, WriterMarks
 from bookkeeper.contract.names import TxlogName, new_incarnation
-from bookkeeper.contract.offsets import CHANNEL_CHARS, MOST_IN_TXLOG, OFFSET_CHARS
+from bookkeeper.contract.offsets import CHANNEL_CHARS, FORGOTTEN, MOST_IN_TXLOG, OFFSET_CHARS
 from bookkeeper.contract.txlog import Txlog, decode, encode
-from bookkeeper.errors import BookkeeperError, TxlogCorrupt
+from bookkeeper.errors import BookkeeperError, MarksLost, TxlogCorrupt
 from tests.golden.contents import FOLDER, NAMES
 from tests.support.txlogs import ENVELOPE, MOST, NAME, SCHEMA, SPEC, data_file, own, txlog, with_header
 
@@ -56,7 +57,7 @@ BOUNDS: list[Mapping[str, str]] = [
     {"c" * (CHANNEL_CHARS + 1): "1"},
     {"c": "1" * (OFFSET_CHARS + 1)},
     {"": "1"},
-    {"c": ""},
+    {"": ""},
     {"a b": "1"},
     {"a\n": "1"},
     {"c": "1\n"},
@@ -72,6 +73,25 @@ def test_offsets_out_of_bounds_are_refused_on_both_sides(wrong: Mapping[str, str
         slots(1, **wrong)
     with pytest.raises(TxlogCorrupt, match="expected"):
         decoded(with_header(slots(), own(offsets=json.dumps(wrong).encode())))
+
+
+@given(st.dictionaries(text.map(lambda word: word[:CHANNEL_CHARS]), st.sampled_from([FORGOTTEN, "1"]), min_size=1))
+def test_channels_that_are_forgotten_are_read_as_they_were_written(given: dict[str, str]) -> None:
+    data = slots(1, **given)
+    assert dict(decoded(data).offsets) == given
+    assert (b"bookkeeper.version\x024" in data) == (FORGOTTEN in given.values())
+
+
+@pytest.mark.parametrize("version", [b"1", b"2", b"3"])
+def test_channels_are_forgotten_by_version_4_alone(version: bytes) -> None:
+    with pytest.raises(TxlogCorrupt):
+        decoded(with_header(slots(1, a=FORGOTTEN, b="1"), own(version=version)))
+
+
+def test_marks_have_no_forgotten_channel() -> None:
+    marks = Marks("folder", writers={"s": WriterMarks(b"1", offsets={"a": FORGOTTEN})})
+    with pytest.raises(MarksLost):
+        marks_format.loads(marks_format.dumps(marks))
 
 
 def test_the_largest_offsets_are_taken() -> None:

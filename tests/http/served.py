@@ -121,11 +121,12 @@ class Door(Client):
         advertise: str | None = None,
         stores: Callable[[str], Store] = open_store,
         clock: Clock = utc_now,
+        keep: timedelta | None = None,
     ) -> None:
         self.stop, over = StopSignal(), Event()
         at = listening("127.0.0.1:0")
         self.address = address_of(at, advertise)
-        self.tables = tables_of({queue.made.folder: ""}, stores, NAME, slots, utc_now, over, self.address)
+        self.tables = tables_of({queue.made.folder: ""}, stores, NAME, slots, utc_now, over, self.address, keep)
         self.front = Front(self.tables, None if tokens is None else Tokens(tokens, clock), max_body, memory)
         super().__init__(at.getsockname()[1])
         self._thread = Thread(target=serve, args=(self.front, at, self.stop, over, timedelta(seconds=grace)))

@@ -8,7 +8,7 @@ from typing import Any
 from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.contract.marks import Marks
-from bookkeeper.contract.offsets import Offsets
+from bookkeeper.contract.offsets import FORGOTTEN, Offsets, merged
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import ChannelTaken, EntryInvalid, TooManyChannels
 from bookkeeper.ledger.build_commit import NewSnapshot
@@ -19,6 +19,7 @@ rule = Chapter()
 TICK = "tests/tick/test_offsets.py::"
 WRITER = "tests/writers/test_offsets.py::"
 SLOTS = "kill -9 of slots, bookkeeper, reaper"
+SILENCE = "tests/http/test_silence.py::"
 REHASH = "tests/commands/test_rehash.py::"
 CONTRACT = "tests/contract/test_offsets.py::"
 VERSION_2 = (
@@ -61,10 +62,54 @@ def positions_of_slots_are_counted(rightly: Any, slot: Any, name: Any, given: An
     Fails(f"{TICK}test_offsets_come_with_the_rows_and_channels_that_are_not_named_stay"),
     Fails(f"{CONTRACT}test_a_channel_that_a_txlog_does_not_name_stays_where_it_was"),
 )
-@breaks("bookkeeper.contract.marks.merged", "bookkeeper.tick.plan_batch.merged")
+@breaks("bookkeeper.contract.marks.merged")
 def offsets_are_replaced(rightly: Any, before: Offsets, reached: Offsets) -> Offsets:
     """A txlog says all offsets of its slot."""
     return reached or before
+
+
+@rule(
+    "A channel that its slot forgets is in no marks from that commit on.",
+    Fails(f"{TICK}test_a_channel_that_its_slot_forgets_goes_with_the_commit_and_may_come_again"),
+    Fails(f"{SILENCE}test_a_silent_producer_is_forgotten_and_begins_anew"),
+)
+@breaks("bookkeeper.contract.marks.merged")
+def forgotten_channels_stay(rightly: Any, before: Offsets, reached: Offsets) -> Offsets:
+    """What is forgotten is not named."""
+    return rightly(before, {channel: offset for channel, offset in reached.items() if offset})
+
+
+@rule(
+    "A slot forgets no channel of another one, nor makes room by it.",
+    Fails(f"{TICK}test_a_slot_forgets_no_channel_of_another_one"),
+)
+@breaks("bookkeeper.contract.marks.Marks.with_channels")
+def room_of_others_is_taken(rightly: Any, marks: Marks, writer: str, reached: Any, new: Any) -> Any:
+    """Each channel that is forgotten makes room."""
+    gone = {channel: FORGOTTEN for channel, offset in reached.items() if offset == FORGOTTEN}
+    left = {slot: replace(known, offsets=merged(known.offsets, gone)) for slot, known in marks.writers.items()}
+    return rightly(replace(marks, writers=left), writer, reached, new)
+
+
+@rule(
+    "Nothing of a producer is taken while its forgetting is not in the table: its former sequence would answer for it.",
+    Fails(f"{SILENCE}test_nothing_of_a_producer_is_taken_while_it_is_being_forgotten"),
+)
+@breaks("writers.http.chain.Chain.seen")
+def being_forgotten_is_not_looked_at(rightly: Any, chain: Any) -> Offsets:
+    """A producer that is not in the chain begins anew."""
+    return {}
+
+
+@rule(
+    "A producer is silent by two clocks.",
+    Fails(f"{SILENCE}test_one_clock_that_is_ahead_forgets_none"),
+)
+@breaks("writers.http.silence.Silence._look")
+def the_own_clock_says_who_is_silent(rightly: Any, silence: Any) -> None:
+    """This machine's clock alone."""
+    rightly(silence)
+    silence._committed_at = silence._clock()
 
 
 @rule(

@@ -11,6 +11,7 @@ from bookkeeper.commands.restore_marks import restorable, restore
 from bookkeeper.commands.verify import Audit, repair, verify
 from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract import offsets as offsets_format
+from bookkeeper.contract.offsets import FORGOTTEN
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import CommitConflict, MarksLost, PositionTaken
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, crash
@@ -229,6 +230,78 @@ def test_two_thousand_channels_are_the_room(lake: Lake) -> None:
     assert lake.rejected() == {str(refused): "TooManyChannels"}
 
 
+# channels that are forgotten
+
+
+def test_a_channel_that_its_slot_forgets_goes_with_the_commit_and_may_come_again(either: Lake) -> None:
+    slot = Slot(either)
+    slot.reaches("a", p0="7", p1="3")
+    either.tick()
+    slot.reaches("b", p0=FORGOTTEN)
+    either.tick()
+    assert (either.keys(), offsets_of(either)) == (["a", "b"], {"p1": "3"})
+    slot.reaches(p1=FORGOTTEN)
+    slot.reaches("c", p1="1")
+    either.tick()
+    assert (either.keys(), offsets_of(either)) == (["a", "b", "c"], {"p1": "1"})
+    slot.reaches("d", p0="1", p1="2")
+    slot.reaches(p0=FORGOTTEN)
+    either.tick()
+    assert offsets_of(either) == {"p1": "2"}
+    copy = either.folder.marks()
+    assert copy is not None and copy.marks == either.view().marks
+
+
+def test_marks_without_the_last_channel_are_version_1_again(lake: Lake) -> None:
+    slot = Slot(lake)
+    slot.reaches("a", p0="7")
+    slot.reaches(p0=FORGOTTEN)
+    lake.tick()
+    assert (offsets_of(lake), marks_property(lake)["version"]) == ({}, 1)
+
+
+def test_a_channel_that_is_forgotten_makes_room_in_its_txlog_and_for_those_behind_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks_format, "MOST_CHANNELS", 2)
+    slot, other = Slot(lake), Slot(lake, "slot-01")
+    slot.reaches("a", p0="1", p1="1")
+    lake.tick()
+    slot.reaches("b", p0=FORGOTTEN, p1=FORGOTTEN, p2="1")
+    lake.tick()
+    slot.reaches(p2=FORGOTTEN)
+    other.reaches("c", q0="1", q1="1")
+    full = Slot(lake, "slot-02").reaches("d", p3="1")
+    lake.tick()
+    assert (lake.keys(), lake.rejected()) == (["a", "b", "c"], {str(full): "TooManyChannels"})
+    assert (offsets_of(lake), offsets_of(lake, "slot-01")) == ({}, {"q0": "1", "q1": "1"})
+
+
+def test_a_slot_forgets_no_channel_of_another_one(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks_format, "MOST_CHANNELS", 1)
+    slot, other = Slot(lake), Slot(lake, "slot-01")
+    slot.reaches("a", p0="1")
+    lake.tick()
+    other.reaches("b", p0=FORGOTTEN)
+    full = other.reaches("c", p0=FORGOTTEN, q0="1")
+    taken = other.reaches("d", p0="5")
+    lake.drain()
+    assert offsets_of(lake) == {"p0": "1"} and offsets_of(lake, "slot-01") == {}
+    assert lake.rejected()[str(full)] == "TooManyChannels" and str(taken) in lake.rejected()
+
+
+def test_of_two_runs_the_one_behind_forgets_nothing(lake: Lake) -> None:
+    """It has not seen that the channel was heard of again."""
+    old = Slot(lake)
+    old.reaches("a", p0="7")
+    lake.tick()
+    Slot(lake, position=old.position).reaches("b", p0="8")
+    lake.tick()
+    late = old.reaches(p0=FORGOTTEN)
+    lake.drain()
+    assert (offsets_of(lake), lake.rejected()) == ({"p0": "8"}, {str(late): "PositionTaken"})
+
+
 # versions
 
 
@@ -257,7 +330,7 @@ def test_a_program_that_knows_version_1_alone_halts_and_says_upgrade(
 
 
 def test_the_card_names_the_versions_of_txlogs(lake: Lake) -> None:
-    assert lake.folder.card().txlog_versions == (1, 2, 3)
+    assert lake.folder.card().txlog_versions == (1, 2, 3, 4)
 
 
 # what else changes marks

@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract.names import TxlogName
-from bookkeeper.contract.offsets import MOST_IN_TXLOG
+from bookkeeper.contract.offsets import FORGOTTEN, MOST_IN_TXLOG
 from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import Fenced, NotPossible, StorageUnavailable, TxlogCorrupt
 from bookkeeper.stores.open import open_store
@@ -16,7 +16,7 @@ from tests.support.desk import Desk, Ledger, Tampered, only, rows
 from writers import Writer
 from writers.runtime import Runtime
 
-KNOWN = (1, 2, 3)
+KNOWN, OF_TODAY = (1, 2, 3), (1, 2, 3, 4)
 HOUR = timedelta(hours=1)
 
 
@@ -247,7 +247,7 @@ def test_a_bookkeeper_that_was_set_back_gets_no_offsets_and_the_rows_are_kept(de
 
 def test_offsets_out_of_bounds_are_refused_before_rows_are_taken(desk: Desk) -> None:
     writer = desk.writer()
-    for offsets in ({"p 0": "7"}, {"p0": ""}, {"p0": 7}, {"p" * 201: "7"}):
+    for offsets in ({"p 0": "7"}, {"p0": "7 "}, {"p0": 7}, {"p" * 201: "7"}):
         with pytest.raises(ValueError, match="expected"):
             writer.write(rows("a"), offsets=offsets)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="expected"):
@@ -287,6 +287,42 @@ def test_rows_with_an_offset_that_follows_are_not_published_without_it(desk: Des
         writer.write(rows("d"), offsets={})
     assert desk.keys() == ["a", "b", "c"]  # the source still has the last one
     assert desk.writer().offsets == {"p0": "8"}
+
+
+def test_a_channel_is_forgotten_only_where_the_card_names_version_4(desk: Desk) -> None:
+    with desk.writer() as writer:
+        writer.write(rows("a"), offsets={"p0": "7", "p1": "1"})
+        assert not writer.may_forget
+        with pytest.raises(NotPossible, match=r"knows no txlogs that forget channels \(version 4\)") as refused:
+            writer.write(rows("b"), offsets={"p0": FORGOTTEN})
+        assert "Upgrade" in refused.value.hint
+        desk.set_card(txlog_versions=OF_TODAY)
+        writer.publish()
+        assert writer.may_forget
+        writer.publish(offsets={"p0": FORGOTTEN}, alone=True)
+        assert writer.offsets == {"p1": "1"}
+    with desk.writer() as writer:  # as the chain of pending txlogs says
+        assert writer.offsets == {"p1": "1"}
+        writer.write(rows("c"), offsets={"p0": "1"})
+        writer.publish()
+    assert [dict(item.offsets) for item in desk.txlogs()] == [{"p0": "7", "p1": "1"}, {"p0": FORGOTTEN}, {"p0": "1"}]
+
+
+def test_a_rejected_txlog_puts_no_channel_under_suspicion_that_it_only_forgets(desk: Desk) -> None:
+    desk.set_card(txlog_versions=OF_TODAY)
+    ledger = Ledger(desk)
+    with desk.writer() as writer:
+        writer.write(rows("a"), offsets={"p0": "7", "p1": "1"})
+        writer.publish()
+        ledger.tick()
+        writer.write(rows("b"), offsets={"p0": FORGOTTEN, "p1": "2"})
+        name = writer.publish()
+        assert name is not None
+        desk.folder.reject(name, TxlogCorrupt("bad luck"), desk.clock())
+        desk.clock.move(seconds=2)
+        with pytest.raises(Fenced) as fenced:
+            writer.look()
+        assert fenced.value.channels == {"p1"}
 
 
 def test_a_txlog_has_room_for_a_thousand_channels(desk: Desk) -> None:

@@ -11,7 +11,8 @@ from bookkeeper.contract.offsets import Offsets, is_slot, slot_of
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Fenced, NotPossible
 from writers.http.lane import Table
-from writers.http.requests import PRODUCER, number_of
+from writers.http.requests import PRODUCER
+from writers.http.sequences import number_of
 from writers.writer import Writer
 
 
@@ -52,11 +53,18 @@ class Chain:
         """What the producers have reached at the chain's end."""
         return self._writer.offsets
 
+    @property
+    def seen(self) -> Offsets:
+        """What was committed at the last look."""
+        return self._committed
+
     def committed(self) -> Offsets:
-        """The committed offsets, of which none may be less than before."""
+        """The committed offsets, of which none may be less than before, but of those that were forgotten."""
         before, self._committed = self._committed, self._writer.committed_offsets()
+        published = self._writer.offsets
         for producer, offset in before.items():
-            if (number_of(self._committed.get(producer)) or 0) < (number_of(offset) or 0):
+            is_less = (number_of(self._committed.get(producer)) or 0) < (number_of(offset) or 0)
+            if is_less and producer in published:
                 raise Fenced(f"the table does not have sequence {offset} of {producer} any more")
         return self._committed
 
@@ -67,11 +75,12 @@ class Chain:
         """
         self._writer.look()
         # The marks may have come since `committed`.
-        if self._writer.all_committed and self._is_ahead(committed) and self._is_ahead(self.committed()):
+        if self._writer.all_committed and self._is_apart(committed) and self._is_apart(self.committed()):
             raise Fenced(f"a txlog of {self._writer.name} that was published is not there any more")
 
-    def _is_ahead(self, committed: Offsets) -> bool:
-        return any(
-            (number_of(offset) or 0) > (number_of(committed.get(name)) or 0)
-            for name, offset in self._writer.offsets.items()
+    def _is_apart(self, committed: Offsets) -> bool:
+        published = self._writer.offsets
+        is_ahead = any(
+            (number_of(offset) or 0) > (number_of(committed.get(name)) or 0) for name, offset in published.items()
         )
+        return is_ahead or not committed.keys() <= published.keys()

@@ -15,6 +15,7 @@ from typing import Any
 
 import uvicorn
 
+from bookkeeper.config.units import format_duration
 from bookkeeper.console.exposition import CONTENT_TYPE, text
 from bookkeeper.console.families import exposed
 from bookkeeper.console.limits import set_limits
@@ -52,11 +53,13 @@ def tables_of(
     clock: Clock,
     over: Event,
     address: str,
+    keep: timedelta | None = None,
 ) -> list[Table]:
     """
     The tables by their names ("": as their cards say), each with its txlog folder; `address`: at which other instances
-    reach this one. Raises ConfigInvalid, NotPossible.
+    reach this one; `keep`: how long a silent producer is remembered, None: for ever. Raises ConfigInvalid, NotPossible.
     """
+    check_keep(keep)
     check_writer(slot_name(name, slots - 1))
     found = dict[str, Table]()
 
@@ -71,8 +74,19 @@ def tables_of(
         table = given or card.table.rpartition(".")[2]
         if table in found:
             raise ConfigInvalid(f"two tables are named {table}", hint="Serve one of them by another process.")
-        found[table] = Table(table, name, opener, clock, over, slots, address)
+        found[table] = Table(table, name, opener, clock, over, slots, address, keep)
     return [*found.values()]
+
+
+def check_keep(keep: timedelta | None) -> None:
+    """
+    Raises ConfigInvalid where it is shorter than a day: an offset says no time of day.
+    """
+    if keep is not None and keep < timedelta(days=1):
+        raise ConfigInvalid(
+            f"--producer-keep {format_duration(keep)}: at least 1d is expected",
+            hint="A producer that sends a request again after that long may put its rows into the table twice.",
+        )
 
 
 class _Server(uvicorn.Server):
@@ -175,7 +189,8 @@ def run_serve(
     set_limits()
     over = Event()
     with listening(options["http"]) as at:
-        tables = tables_of(folders, stores, name, options["slots"], clock, over, address_of(at, options["advertise"]))
+        own, keep = address_of(at, options["advertise"]), options["producer_keep"]
+        tables = tables_of(folders, stores, name, options["slots"], clock, over, own, keep)
         known = None if tokens is None else Tokens(tokens, clock)
         front = Front(tables, known, options["max_body"], options["memory"])
         small = _small_server(front, tables, options) if options["listen"] else None

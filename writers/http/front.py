@@ -1,7 +1,7 @@
 """
 The front: requests are checked and read in the server's loop, handed to the thread of a writer, and answered.
 
-It owns the lanes and starts the thread of each with its first request.
+It owns the lanes and starts the thread of each with its first request; one that forgets silent producers at once.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class Front:
     def __init__(self, tables: Iterable[Table], tokens: Tokens | None, most_body: int, memory: int) -> None:
         self._tables = {table.name: table for table in tables}
         self._tokens, self._most_body, self._memory = tokens, most_body, memory
-        self._lanes, self._threads = dict[str, Lane](), list[Thread]()
+        self._lanes, self._threads = dict[tuple[str, str], Lane](), list[Thread]()
         #: what has no answer yet, the oldest first, with the second when it came
         self._pending = dict[Pending, float]()
         self._held = 0
@@ -78,6 +78,9 @@ class Front:
         self._openapi = OPENAPI.read_bytes()
         #: requests by table; "" of no table here
         self.figures = {name: RequestFigures(name) for name in ("", *self._tables)}
+        for table in self._tables.values():
+            for number in range(table.slots if table.keep is not None else 0):
+                self._start(Slot(table, number))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, request = monotonic(), Request(scope, receive)
@@ -224,12 +227,14 @@ class Front:
 
     def _lane(self, table: Table, producer: str) -> Lane:
         name = slot_of(table.source, producer, table.slots) if producer else f"{table.source}-rows"
-        key = f"{table.name}/{name}"
+        key = (table.name, name)
         if key not in self._lanes:
-            number = int(name.rpartition("-")[2]) if producer else 0
-            self._lanes[key] = lane = Slot(table, number) if producer else Unnamed(table, name)
-            self._threads.append(start(lane, name))
+            self._start(Slot(table, int(name.rpartition("-")[2])) if producer else Unnamed(table, name))
         return self._lanes[key]
+
+    def _start(self, lane: Lane) -> None:
+        self._lanes[lane.table.name, lane.name] = lane
+        self._threads.append(start(lane, lane.name))
 
     @contextmanager
     def _room(self) -> Iterator[Callable[[int], None]]:

@@ -50,6 +50,8 @@ class Table:
     slots: int = 4
     #: at which other instances reach this one
     address: str = ""
+    #: how long a silent producer is remembered, at least a day; None: for ever
+    keep: timedelta | None = None
     figures: dict[str, WriterMetrics] = field(default_factory=dict)
 
 
@@ -190,7 +192,7 @@ class Lane:
         together = reader.block([line for post in posts for line in post.lines]) if len(posts) > 1 else None
         if together is not None:
             try:
-                self._put(writer, together, _offsets(posts))
+                self._put(writer, together, self._offsets(posts))
                 return [*posts]
             except (SchemaRefused, NotPossible):
                 pass  # of one of them: it has taken none of the rows
@@ -199,7 +201,7 @@ class Lane:
             if post.producer and post.producer in stopped:
                 continue
             try:
-                self._put(writer, self._table(writer, post), _offsets([post]))
+                self._put(writer, self._table(writer, post), self._offsets([post]))
                 taken.append(post)
             except KeysChanged:
                 raise
@@ -217,6 +219,10 @@ class Lane:
     def _put(self, writer: Writer, table: pa.Table, offsets: Offsets | None) -> None:
         (writer.upsert if writer.keys else writer.write)(table, offsets=offsets)
 
+    def _offsets(self, posts: Sequence[Post]) -> Offsets | None:
+        """What is said with the rows of these."""
+        return None
+
     def _table(self, writer: Writer, post: Post) -> pa.Table:
         try:
             return self._reader_of(writer).rows(post.lines)
@@ -230,10 +236,6 @@ class Lane:
         if self._reader is None or self._reader.card is not writer.card:
             self._reader = RowReader(writer)
         return self._reader
-
-
-def _offsets(posts: Sequence[Post]) -> Offsets | None:
-    return {post.producer: str(post.sequence) for post in posts if post.producer} or None
 
 
 class Unnamed(Lane):

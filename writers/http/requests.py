@@ -22,7 +22,6 @@ MOST_SEQUENCE = 10**18 - 1
 #: bad rows that an answer names, within so many bytes and signs each: another instance passes on 64 KiB at most
 MOST_NAMED, _NAMED_BYTES, _ERROR_SIGNS = 100, 2**15, 200
 NOTHING_TAKEN = "Nothing of this request was taken: mend the rows, and send all of it again."
-_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -223,12 +222,3 @@ class Post(Pending):
             else:
                 answer = bad.refused(422, NOTHING_TAKEN)
         super().answer(answer)
-
-
-def number_of(offset: str | None) -> int | None:
-    """
-    The sequence that an offset says: 0 of a producer without one; None where it is no sequence.
-    """
-    if offset is None:
-        return 0
-    return int(offset) if _NUMBER.fullmatch(offset) else None

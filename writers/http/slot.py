@@ -6,7 +6,8 @@ txlogs behind them, and a request that they name is recognised, after any crash 
 goes ahead, all requests that wait are answered 503, and the next run reads the chain anew.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,9 +19,13 @@ from bookkeeper.leases.lease import Lease
 from bookkeeper.leases.slot_lease import owner_of, slot_lease
 from writers.http.chain import Chain, OtherSource, check_source
 from writers.http.lane import Lane, Table, later
-from writers.http.requests import Answer, Ask, Post, number_of, refused
+from writers.http.requests import Answer, Ask, Post, refused
+from writers.http.sequences import number_of, offset_of
+from writers.http.silence import Silence
 from writers.publish.suspects import Suspects
 from writers.writer import Writer
+
+log = logging.getLogger(__name__)
 
 #: a request that came before its turn waits so long for those before it, at most so many of a producer
 AHEAD, MOST_AHEAD = timedelta(seconds=5), 64
@@ -41,6 +46,7 @@ class Slot(Lane):
         self._ahead = dict[str, list[tuple[datetime, Post]]]()
         self._waiting, self._asks = list[Post](), list[Ask]()
         self._chain: Chain | None = None
+        self._silence: Silence
         self._settled_at = table.clock()
 
     def __call__(self) -> None:
@@ -61,7 +67,8 @@ class Slot(Lane):
             return
         with self._open(folder) as writer:
             check_source(folder, self.table, self.name, writer.offsets)
-            self._chain = Chain(writer)
+            opener = self.table.opener
+            self._chain, self._silence = Chain(writer), Silence(folder, opener.clock, opener.wait, self.table.keep)
             while not self.table.over.is_set():
                 if not self._lease.hold(self.table.clock()):
                     raise Fenced(f"the lease of {self.name} is another instance's")
@@ -87,6 +94,7 @@ class Slot(Lane):
             self._gather(LOOK_SECONDS)
         else:
             self._gather()
+        self._forget(writer)
         if not (self._batch or self._ahead or self._waiting or self._asks):
             return
         ready, behind = self._ready(writer.offsets), list[Post]()
@@ -99,6 +107,20 @@ class Slot(Lane):
             behind += [post for post in posts if post not in taken and not post.answered]
         self._batch = behind  # a request of the same producer before them was refused
         self._settle()
+
+    def _forget(self, writer: Writer) -> None:
+        """Publishes that producers which were silent for long are forgotten; those of a request are not."""
+        if not writer.may_forget:
+            return
+        busy = {post.producer for post in (*self._batch, *self._waiting)} | self._ahead.keys()
+        if found := self._silence.forgotten(writer.offsets, busy):
+            writer.publish(offsets=found, alone=True)
+            facts = {"action": "forget", "writer": self.name, "count": len(found), "first": min(found)}
+            log.info("producers forgotten: they sent nothing for --producer-keep", extra=facts)
+
+    def _offsets(self, posts: Sequence[Post]) -> Offsets:
+        day = self._silence.day
+        return {post.producer: offset_of(post.sequence, day) for post in posts}
 
     def _glance(self) -> None:
         """Requests that wait for a commit do not wait for a batch of others, too."""
@@ -127,9 +149,13 @@ class Slot(Lane):
     def _in_order(
         self, producer: str, offset: str | None, items: list[tuple[datetime, Post]], now: datetime
     ) -> list[Post]:
+        assert self._chain is not None
         reached, found = number_of(offset), list[Post]()
+        is_forgetting = offset is None and producer in self._chain.seen
         for since, post in sorted(items, key=lambda item: item[1].sequence):
-            if reached is None:
+            if is_forgetting:  # its former sequence would be taken for this one's
+                post.answer(refused(503, f"{producer} is being forgotten", "Send it again after Retry-After.", later()))
+            elif reached is None:
                 hint = f"Another program has written it: use another producer, or `bookkeeper forget {self.name}`."
                 post.answer(refused(409, f"the offset of {producer} is no sequence", hint))
             elif post.sequence <= reached:
@@ -170,8 +196,7 @@ class Slot(Lane):
                 post.answer(Answer(200, {**_state(post.producer, published, committed), **_about(post)}))
             else:
                 self._waiting.append(post)
-        if self._waiting or self._asks:
-            self._chain.look(committed)
+        self._chain.look(committed)
         for ask in self._asks:
             ask.answer(Answer(200, _state(ask.producer, published, committed)))
         for post in self._waiting:

@@ -11,6 +11,7 @@ from functools import partial
 
 from bookkeeper.contract.marks import FUTURE_MS
 from bookkeeper.contract.names import IncarnationKey, TxlogName, started_ms
+from bookkeeper.contract.offsets import FORGOTTEN, Offsets
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.contract.txlog_folder import REJECTED, Folder, Found, MarksCopy
 from bookkeeper.errors import Backpressure, Fenced
@@ -41,13 +42,13 @@ class PendingMonitor:
         self._listed_at: datetime | None = None
         self._pending = 0
         #: what this run publishes comes behind these: its own, and those of earlier runs
-        self._own = {item.name: frozenset(item.offsets) for item in earlier}
+        self._own = {item.name: _with_rows(item.offsets) for item in earlier}
 
-    def published(self, name: TxlogName, chained: bool, channels: Iterable[str] = ()) -> None:
+    def published(self, name: TxlogName, chained: bool, offsets: Offsets | None = None) -> None:
         """Count a txlog of this run; one with a position (`chained`) is checked until it is committed."""
         self._pending += 1
         if chained:
-            self._own[name] = frozenset(channels)
+            self._own[name] = _with_rows(offsets or {})
 
     def full(self, limit: int) -> bool:
         """Whether `limit` txlogs were pending when pending/ was listed last."""
@@ -131,3 +132,8 @@ def sound(found: Iterable[Found], now_ms: int) -> list[TxlogName]:
         for item in found
         if started_ms(item.name.incarnation) <= max(now_ms, millis(item.modified)) + FUTURE_MS
     ]
+
+
+def _with_rows(offsets: Offsets) -> frozenset[str]:
+    """The channels of a txlog that may have rows in it."""
+    return frozenset(channel for channel, offset in offsets.items() if offset != FORGOTTEN)

@@ -14,7 +14,7 @@ from bookkeeper.config.settings import MOST_TXLOG_BYTES
 from bookkeeper.contract import txlog
 from bookkeeper.contract.card import Card
 from bookkeeper.contract.names import TxlogName, started_ms, year_of
-from bookkeeper.contract.offsets import Offsets
+from bookkeeper.contract.offsets import Offsets, merged
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.contract.txlog_folder import PENDING, Folder
 from bookkeeper.errors import (
@@ -128,18 +128,19 @@ def resume(folder: Folder, card: Card, writer: str, now_ms: int) -> Resumed:
     left, names = with_positions(folder, card, sizes), sound(pending, now_ms)
     if card.keyed is not None:
         names += sound([found for found in folder.rejected() if found.name.writer == writer], now_ms)
-    copy, position, pruned, offsets = folder.marks(), None, 0, dict[str, str]()
+    copy, position, pruned = folder.marks(), None, 0
+    offsets: Offsets = {}
     if copy is not None and copy.table_uuid == card.table_uuid:
         left = [item for item in left if not copy.marks.is_in(item.name)]
         position, pruned = copy.marks.writer(writer).position, copy.marks.pruned_before_ms
-        offsets |= copy.marks.writer(writer).offsets
+        offsets = copy.marks.writer(writer).offsets
         names += [TxlogName(writer, key, mark.last) for key, mark in copy.marks.writer(writer).incarnations.items()]
     chain = list[Txlog]()
     while following := next((item for item in left if item.previous_position == position), None):
         left.remove(following)
         chain.append(following)
         position = following.position
-        offsets |= following.offsets
+        offsets = merged(offsets, following.offsets)
     return Resumed(position, 0 if card.keyed is None else max([pruned, *map(_behind, names)]), offsets, chain)
 
 

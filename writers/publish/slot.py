@@ -10,10 +10,10 @@ from datetime import timedelta
 
 from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.card import Card
-from bookkeeper.contract.marks import Marks, merged
+from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName
-from bookkeeper.contract.offsets import MOST_IN_TXLOG, Offsets
-from bookkeeper.contract.txlog import WITH_OFFSETS
+from bookkeeper.contract.offsets import MOST_IN_TXLOG, Offsets, merged
+from bookkeeper.contract.txlog import WITH_OFFSETS, version_of
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ChannelTaken, NotPossible, TooManyChannels
 from writers.publish.card_follower import CardFollower
@@ -60,8 +60,8 @@ class Slot:
         if given is None and self.used:
             raise NotPossible("this run has offsets, and these rows come without", hint=_EACH)
         self._check(given, position, unpublished)
-        if given and WITH_OFFSETS not in self._cards.card.txlog_versions:
-            check_known(self._cards.newest())  # the bookkeeper may have been upgraded
+        if given and version_of(given) not in self._cards.card.txlog_versions:
+            check_known(self._cards.newest(), given)  # the bookkeeper may have been upgraded
 
     def starts_publish(
         self, given: Mapping[str, str] | None, position: bytes | None, unpublished: int, alone: bool
@@ -82,7 +82,7 @@ class Slot:
             return
         if position is not None:
             raise ValueError("offsets or a position: the position of a run with offsets is made by the writer")
-        offsets_format.check(given or {})
+        offsets_format.check(given or {}, forgets=True)
         if unpublished and not self.used:
             raise NotPossible(f"{unpublished} unpublished rows were written without offsets", hint=_EACH)
         if len({**self.waiting, **(given or {})}) > MOST_IN_TXLOG:
@@ -118,7 +118,7 @@ class Slot:
         """
         if not self.waiting:
             return given
-        check_known(card)
+        check_known(card, self.waiting)
         return f"{name.incarnation}.{name.sequence:010d}".encode()
 
     def published(self) -> None:
@@ -135,10 +135,11 @@ class Slot:
         return dict(copy.marks.writer(self._name).offsets)
 
 
-def check_known(card: Card) -> None:
+def check_known(card: Card, offsets: Offsets) -> None:
     """
-    Raises NotPossible where the bookkeeper of this table does not know txlogs with offsets.
+    Raises NotPossible where the bookkeeper of this table does not know txlogs with such offsets.
     """
-    if WITH_OFFSETS not in card.txlog_versions:
-        known = f"the bookkeeper of {card.table} knows no txlogs with offsets (version {WITH_OFFSETS})"
+    if (version := version_of(offsets)) not in card.txlog_versions:
+        such = "with offsets" if version == WITH_OFFSETS else "that forget channels"
+        known = f"the bookkeeper of {card.table} knows no txlogs {such} (version {version})"
         raise NotPossible(known, hint="Upgrade it; it then names the version in card.json.")
