@@ -29,7 +29,7 @@ def json_logs(options: dict[str, Any]) -> bool:
 
 def open_writer(name: str, stop: StopSignal, options: dict[str, Any]) -> "Writer":
     """The writer of the options of `where`, with its figures served; raises like Writer.open."""
-    from writers.commands import folder_url, reach
+    from writers.txlog_folders import folder_url, reach
     from writers.writer import Writer
 
     folder = folder_url(options["folder"], options["config"], options["table"], os.environ)

@@ -37,8 +37,7 @@ def generate(name: str, quiet: bool, records: int, value_bytes: int, seed: int, 
       writer generate --folder /lake/events/_bookkeeper --name load-1 --seconds 60 --pause 200ms
       writer generate --folder /lake/events/_bookkeeper --records 1 --value-bytes 1MiB --files 1
     """
-    from writers.commands import Schedule, run_generate
-    from writers.generate import Load
+    from writers.generate import Load, Schedule, run_generate
 
     stop = begin(more)
     with open_writer(name, stop, more) as writer:

@@ -52,8 +52,8 @@ def serve(config: str | None, tables: tuple[str, ...], folders: tuple[str, ...],
       writer serve --name door --table events --tokens=tokens.txt --http 0.0.0.0:8080
       writer serve --name door --folder /lake/events/_bookkeeper --no-tokens
     """
-    from writers.commands import reach, served_folders
     from writers.http.command import run_serve
+    from writers.txlog_folders import reach, served_folders
 
     stop = begin(more)
     stores = reach(folders[0] if folders else None, config, os.environ)

@@ -77,9 +77,9 @@ def kafka(name: str, quiet: bool, **more: Any) -> None:
       writer kafka --folder /lake/log/_bookkeeper --name log --brokers kafka:9092 --topic log --format raw --until-end
       writer kafka --config lake.toml --name shop --brokers kafka:9092 --topic orders=orders --topic shop.users=users
     """
-    from writers.commands import reach
     from writers.kafka.command import run_kafka
     from writers.kafka.tables import targets
+    from writers.txlog_folders import reach
 
     stop = begin(more)
     place = (more["dead_letters"], more["config"], more["table"])
@@ -113,8 +113,8 @@ def kafka_group(config: str | None, table: str | None, folder: str | None, name:
       writer kafka-group --folder /lake/orders/_bookkeeper --name orders --brokers kafka:9092 --group shop
     """
     from bookkeeper.contract.txlog_folder import Folder
-    from writers.commands import folder_url, reach
     from writers.kafka.command import run_group
+    from writers.txlog_folders import folder_url, reach
 
     set_up(more["log_format"], more["log_level"])
     url = folder_url(folder, config, table, os.environ)
@@ -143,8 +143,8 @@ def kafka_replay(file: str, name: str, quiet: bool, **more: Any) -> None:
     Examples:
       writer kafka-replay orders.letters --table orders --name orders
     """
-    from writers.commands import folder_url, letters_url, reach
     from writers.kafka.replay_command import run_replay
+    from writers.txlog_folders import folder_url, letters_url, reach
 
     stop = begin(more)
     folder = folder_url(more["folder"], more["config"], more["table"], os.environ)

@@ -71,7 +71,7 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
       tail -F app.log | writer lines --folder /lake/events/_bookkeeper --name app
       cat july.ndjson | writer lines --folder /lake/events/_bookkeeper --name july -
     """
-    from writers.commands import run_lines
+    from writers.loader.run_lines import run_lines
 
     stop = begin(more)
     _check_files(files, more["retry_bad"], bad or Path(f"{name}.bad.ndjson"))

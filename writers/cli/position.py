@@ -3,12 +3,18 @@
 """
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import config_option, json_option, table_option
+from bookkeeper.contract.names import check_writer
+from bookkeeper.errors import Missing, NotPossible
 from writers.cli.options import folder_option
+
+if TYPE_CHECKING:
+    from bookkeeper.contract.txlog_folder import Folder
 
 
 @click.command(cls=Command, short_help="How far a writer has read its source.")
@@ -33,16 +39,28 @@ def position(
     """
     from bookkeeper.console.output import show_record
     from bookkeeper.contract.txlog_folder import Folder
-    from writers.commands import folder_url, position_of, reach
     from writers.sources.stdin import shown
+    from writers.txlog_folders import folder_url, reach
 
     url = folder_url(folder, config, table, os.environ)
     stores = reach(folder, config, os.environ)
-    record = shown(position_of(Folder(stores(url)), name))
+    record = shown(_position(Folder(stores(url)), name))
     if only_bytes:
         click.echo(record.get("bytes", 0))
     else:
         show_record(record, as_json)
+
+
+def _position(folder: "Folder", name: str) -> bytes | None:
+    """Where a run of the writer `name` would continue; raises NotPossible where there is no table."""
+    from writers.publish.publisher import resume
+
+    check_writer(name)
+    try:
+        return resume(folder, folder.card(), name, 0).position
+    except Missing as exc:
+        hint = "Give the folder that `bookkeeper init` printed."
+        raise NotPossible(f"there is no card.json in {folder.store.url}", hint=hint) from exc
 
 
 COMMANDS = [position]

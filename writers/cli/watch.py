@@ -58,7 +58,7 @@ def watch(source: str, name: str, quiet: bool, **more: Any) -> None:
       writer watch --folder /lake/events/_bookkeeper --name drops --from /drops/events --backfill --once
       writer watch --config lake.toml --table events --name drops --from s3://drops/events --done move
     """
-    from writers.commands import folder_url, reach
+    from writers.txlog_folders import folder_url, reach
     from writers.watch.command import run_watch
 
     stop = begin(more)
