@@ -132,7 +132,7 @@ def empty_appends(rightly: Any, new: NewSnapshot, operation: Operation, about: A
     Fails(f"{TICK}test_a_program_that_knows_version_1_alone_halts_and_says_upgrade"),
     Fails(VERSION_2),
 )
-@breaks("bookkeeper.contract.marks.to_json")
+@breaks("bookkeeper.contract.marks_json.to_json")
 def old_programs_take_marks_with_offsets(rightly: Any, marks: Marks) -> Any:
     """Marks are version 1 whatever is in them."""
     return {**rightly(marks), "version": 1}

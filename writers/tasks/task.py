@@ -23,7 +23,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from bookkeeper.contract import card as cards
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import NotPossible
-from bookkeeper.stores.local import of_table
+from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from writers.files.last_of_each_key import DELETE, INSERT, UPSERT
