@@ -17,9 +17,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IcebergType, ListType, NestedField, StructType
 
 from bookkeeper.format.input_files import BYTE_ORDER_MARK, csv_table
-from writers.loader.json_values import MOST_SINGLE, converter, text_converter
 from writers.loader.records import storage_types
-from writers.loader.texts import decimal_digits, from_texts
+from writers.values.json_values import MOST_SINGLE, converter, text_converter
+from writers.values.text_columns import decimal_digits, from_texts
 
 #: reads a block of so many lines, each one row; None when that is not sure
 ReadBlock = Callable[[bytes, int], pa.Table | None]
