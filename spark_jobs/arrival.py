@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bookkeeper.errors import Backpressure, Fenced
-from writers.timing import retry
+from writers.timing import backoff, retry
 
 if TYPE_CHECKING:
     from bookkeeper.contract.marks import Marks
@@ -49,12 +49,11 @@ class Arrival:
         self._until([name], lambda marks: marks.is_in(name))
 
     def _until(self, names: Sequence[TxlogName], arrived: Callable[[Marks], bool]) -> None:
-        began, seconds = self._clock(), FIRST_PAUSE_SECONDS
+        began, pauses = self._clock(), backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while not retry(partial(self._is_in, names, arrived), self._wait):
-            if self._clock() - began >= self._patience or self._wait(seconds) is True:
+            if self._clock() - began >= self._patience or self._wait(next(pauses)) is True:
                 why = f"{names[-1]} is published, and not in the table yet: {self._writer.card.table} is behind"
                 raise Backpressure(why, hint=self._behind)
-            seconds = min(seconds * 2, LONGEST_PAUSE_SECONDS)
 
     def _is_in(self, names: Sequence[TxlogName], arrived: Callable[[Marks], bool]) -> bool:
         """False while one of the txlogs is pending; raises Fenced where they are gone."""

@@ -83,7 +83,7 @@ def folder_of(spark: SparkSession, settings: Settings, table: Table, name: str) 
     The txlog folder of the table `name` (catalog.namespace.table); raises StorageUnavailable.
     """
     from bookkeeper.contract.txlog_folder import folder_url
-    from bookkeeper.stores.local import kept
+    from bookkeeper.stores.local_roots import kept
     from bookkeeper.stores.open import stores_with
 
     return kept(stores_with(settings.catalog.properties)(folder_url(table, location(spark, name))))

@@ -35,7 +35,7 @@ from bookkeeper.stores.events import places
 from bookkeeper.stores.locations import join
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from writers.files.unpublished_files import UnpublishedFiles
+from writers.files.rolling_writer import RollingWriter
 from writers.runtime import Runtime
 from writers.timing import Clock, Wait, millis, pause, utc_now
 from writers.writer import Writer
@@ -163,7 +163,7 @@ class _Run(Writer):
             # Its incarnation must be the note's, and on a keyed table it must be later than every other run's.
             raise NotPossible(f"{self.card.table} has keys: bare files only go into append-only tables")
         stem, attempt = f"{name}-{self.incarnation}", f"{secrets.token_hex(6)}-"
-        self._files = UnpublishedFiles(stem, self._clock, self._wait, self._at_once, attempt)
+        self._files = RollingWriter(stem, self._clock, self._wait, self._at_once, attempt)
 
 
 def handle(event: Any, bare: Bare, root_of: Callable[[str], str]) -> dict[str, Any]:

@@ -5,16 +5,21 @@ The key is `<writer>/<run>/<number:012d>`; the value is seeded text of 27 letter
 """
 
 import hashlib
+import json
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from writers.timing import millis
+from bookkeeper.console.progress import Progress
+from bookkeeper.console.signals import StopSignal
+from bookkeeper.errors import NotPossible
+from writers.timing import Clock, millis
 from writers.writer import Writer
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz "
@@ -74,3 +79,55 @@ def publish_file(writer: Writer, load: Load, number: int, clock: Callable[[], da
         "closed_ms": millis(closed),
         "published_ms": millis(clock()),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When `writer generate` ends, how long it pauses between two files, and the file for its log of txlogs."""
+
+    files: int | None
+    seconds: float | None
+    pause: timedelta
+    close_log: Path | None
+
+    def over(self, number: int, elapsed: float) -> bool:
+        """Whether to end after `number` files and `elapsed` seconds."""
+        return number == self.files or (self.seconds is not None and elapsed >= self.seconds)
+
+
+def run_generate(
+    writer: Writer, load: Load, schedule: Schedule, stop: StopSignal, progress: Progress, clock: Clock
+) -> None:
+    """
+    Publish generated files until the schedule is over or a stop is requested.
+    """
+    began, number = clock(), 0
+
+    def elapsed() -> float:
+        return (clock() - began).total_seconds()
+
+    def counts() -> dict[str, Any]:
+        rows = number * load.records
+        rate = round(rows / max(elapsed(), 0.001))
+        return {"txlogs": number, "rows": rows, "bytes": rows * load.value_bytes, "rows/s": rate}
+
+    if schedule.close_log is not None:
+        _check_writable(schedule.close_log)
+    while not (stop.requested or schedule.over(number, elapsed())):
+        closed = publish_file(writer, load, number, clock)
+        number += 1
+        if schedule.close_log is not None:
+            with schedule.close_log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(closed) + "\n")
+        progress.tell(counts())
+        stop.wait(schedule.pause.total_seconds())
+    progress.close(counts())
+
+
+def _check_writable(path: Path) -> None:
+    """Checked before anything is published: afterwards it would be too late for the log."""
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as exc:
+        hint = "Name a file in a folder that is there and may be written."
+        raise NotPossible(f"--close-log {path} cannot be written: {exc.strerror}", hint=hint) from exc

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CATALOG = "catalog"
 _Key = tuple[str, tuple[tuple[str, str], ...], str]
 _LOCK = Lock()
-#: by catalog and table: what was loaded in this process
+#: by catalog and table: what was loaded in this process, which keeps it: each task brings a Reach of its own
 _LOADED: dict[_Key, "TableStores"] = {}
 _DEFAULT = "/_bookkeeper"
 

@@ -3,7 +3,7 @@ This machine's clock and its sleep, for programs that bring none of their own; s
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -47,6 +47,16 @@ def millis(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
+def backoff(first: float, longest: float) -> Iterator[float]:
+    """
+    Pauses without end, in seconds: each twice the one before, up to the longest.
+    """
+    seconds = first
+    while True:
+        yield seconds
+        seconds = min(seconds * 2, longest)
+
+
 def retry(act: Callable[[], T], wait: Wait, attempts: int = ATTEMPTS) -> T:
     """
     The result of `act`, a call that may be sent more than once, after at most so many tries with growing pauses, none
@@ -54,14 +64,13 @@ def retry(act: Callable[[], T], wait: Wait, attempts: int = ATTEMPTS) -> T:
 
     When `wait` returns True, only one more try follows. Raises the last StorageUnavailable.
     """
-    seconds = FIRST_PAUSE_SECONDS
+    pauses = backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
     for _ in range(attempts - 1):
         try:
             return act()
         except StorageUnavailable as exc:
-            if wait(max(seconds, exc.pause.total_seconds() if exc.pause else 0.0)) is True:
+            if wait(max(next(pauses), exc.pause.total_seconds() if exc.pause else 0.0)) is True:
                 break
-            seconds = min(seconds * 2, LONGEST_PAUSE_SECONDS)
     return act()
 
 

@@ -36,11 +36,11 @@ from writers.files.write_spec import WriteSpec
 from writers.metrics import WriterMetrics
 from writers.one_at_a_time import one_at_a_time
 from writers.publish.card_follower import CardFollower
+from writers.publish.channel_offsets import ChannelOffsets
 from writers.publish.pending_monitor import PendingMonitor
 from writers.publish.publisher import Publisher, resume
 from writers.publish.request_columns import ColumnAsker
 from writers.publish.run_state import RunState
-from writers.publish.slot import Slot
 from writers.runtime import Runtime
 from writers.tasks.handover import Handover
 from writers.tasks.reservation import Reservation
@@ -96,7 +96,7 @@ class Writer:
         ordered = None if self._spec.keyed is None else (name, self.incarnation)
         self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered, earlier)
         self._publisher = Publisher(folder, last, position, wait)
-        self._slot = Slot(folder, self._cards, name, offsets, clock, wait, runtime.alone)
+        self._offsets = ChannelOffsets(folder, self._cards, name, offsets, clock, wait, runtime.alone)
         self._columns = ColumnAsker(folder, self._cards, clock, wait, self._patience, lambda: figures.unpublished)
         self._state = RunState(f"run of {name}", hint="Open a new Writer.")
         self._reservation = Reservation(clock, handed)
@@ -160,7 +160,7 @@ class Writer:
     @property
     def offsets(self) -> Offsets:
         """What channels of a slot have reached, published by this run or earlier ones: sources continue from here."""
-        return dict(self._slot.reached)
+        return dict(self._offsets.reached)
 
     @one_at_a_time
     def committed_offsets(self) -> Offsets:
@@ -168,7 +168,7 @@ class Writer:
         The offsets up to which rows are in the table: a source may be told that these are safe. Raises
         StorageUnavailable.
         """
-        return self._slot.committed(self.card.table_uuid)
+        return self._offsets.committed(self.card.table_uuid)
 
     @one_at_a_time
     def look(self) -> None:
@@ -217,7 +217,7 @@ class Writer:
         if self._state.has_tasks:
             return False
         if since is None:
-            return self._slot.due_alone
+            return self._offsets.due_alone
         full = self._files.full() or self._files.bytes() >= self.card.target_file_size
         return full or self._cards.newer is not None or self._to_roll(since)
 
@@ -278,7 +278,7 @@ class Writer:
         deleted: pa.Array | None = None,
     ) -> None:
         self._check()
-        self._slot.check_write(offsets, position, self._files.rows())
+        self._offsets.check_write(offsets, position, self._files.rows())
         table = as_table(rows, self._spec.schema)
         self._store_files()  # files that an outage left in memory must not pile up there
         open_since = self._files.open_since()
@@ -291,7 +291,7 @@ class Writer:
         with self._state.broken_by_errors():
             finished = self._files.add(taken, self._spec, self._publisher.sequence)
         self._state.took(position)
-        self._slot.took(offsets, rows=True)
+        self._offsets.took(offsets, rows=True)
         self.figures.unpublished = self._files.rows()
         if finished:
             self._store_finished()
@@ -353,17 +353,17 @@ class Writer:
         Fenced and UnknownOutcome (start a new run).
         """
         self._check()
-        if not self._slot.starts_publish(offsets, position, self._files.rows(), alone):
+        if not self._offsets.starts_publish(offsets, position, self._files.rows(), alone):
             return None
         given = self._state.position if position is None else position
         card = self._prepare_publish()
-        position = self._slot.position(self._publisher.next_name, given, card)
+        position = self._offsets.position(self._publisher.next_name, given, card)
         files, facts = self._files.named(), self._facts("publish")
-        name = self._publisher.publish(self._spec, files, position, millis(self._clock()), self._slot.waiting)
+        name = self._publisher.publish(self._spec, files, position, millis(self._clock()), self._offsets.waiting)
         self._check_age(name, card)
-        self._monitor.published(name, chained=position is not None, offsets=self._slot.waiting)
+        self._monitor.published(name, chained=position is not None, offsets=self._offsets.waiting)
         self._state.published(given)
-        self._slot.published()
+        self._offsets.published()
         self._files.clear()
         self.figures.published(files.data_files, self._clock())
         count = len(files.data) + len(files.deletes)
@@ -419,7 +419,7 @@ class Writer:
             self.close()
 
     def _publish_rest(self) -> None:
-        comes_again = self._state.comes_again or self._slot.lacks_offsets
+        comes_again = self._state.comes_again or self._offsets.lacks_offsets
         if comes_again and self._files.rows() and not self._state.has_tasks:
             # Published without a position, these rows would come a second time from the source. `close` says it.
             return
@@ -457,13 +457,13 @@ class Writer:
         """
         self._publisher.check()
         self._state.check_tasks()
-        self._slot.check_write(offsets, position, self._files.rows())
+        self._offsets.check_write(offsets, position, self._files.rows())
         taken = self._reservation.checked(results, self._spec)
         if taken:
             self._files.add_stored(taken, self._reservation.since, self.card.data_path)
         self._state.free()
         self._state.took(position)
-        self._slot.took(offsets, rows=bool(taken))
+        self._offsets.took(offsets, rows=bool(taken))
         self.figures.unpublished = self._files.rows()
         return sum(item.operations for item in taken)
 
@@ -496,7 +496,7 @@ class Writer:
         if self._files.rows():
             raise NotPossible(f"{self._files.rows()} rows are not published: a run is handed over without rows")
         self.close()
-        position, offsets = self._publisher.position, self._slot.reached
+        position, offsets = self._publisher.position, self._offsets.reached
         return Handover(self._reservation.current, position, self._reservation.since, offsets)
 
     def _check(self) -> None:

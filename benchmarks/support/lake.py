@@ -16,7 +16,7 @@ from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config import load as config
 from bookkeeper.config.settings import Settings
-from bookkeeper.contract import marks
+from bookkeeper.contract import marks, marks_json
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
@@ -136,4 +136,4 @@ class Watch:
 
 def _marks(table: Any, location: str) -> marks.Marks:
     with table.io.new_input(location).open() as metadata:
-        return marks.loads(json.loads(metadata.read())["properties"][marks.PROPERTY])
+        return marks_json.loads(json.loads(metadata.read())["properties"][marks.PROPERTY])

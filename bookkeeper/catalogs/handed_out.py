@@ -21,8 +21,8 @@ from weakref import WeakValueDictionary
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.typedef import Properties
 
-from bookkeeper.catalogs.answered import place_of, told_for
 from bookkeeper.catalogs.answers import retry_after
+from bookkeeper.catalogs.storage_credentials import place_of, told_for
 from bookkeeper.catalogs.store_io import StoreFile
 from bookkeeper.errors import CatalogUnavailable, PathRefused, TableUnusable
 from bookkeeper.stores.handed_out import TableKeys

@@ -24,7 +24,7 @@ from sqlalchemy import bindparam, update
 
 from bookkeeper.catalogs.metadata_json import MetadataJson, named, parse, remember
 from bookkeeper.catalogs.prepared import CommitsInTwoParts, PreparedCommit
-from bookkeeper.stores.local import of_table
+from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import create_once
 

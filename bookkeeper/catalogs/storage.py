@@ -41,7 +41,7 @@ from bookkeeper.catalogs.prepared import CommitsInTwoParts, PreparedCommit
 from bookkeeper.catalogs.versions import Version, Versions, name, number
 from bookkeeper.errors import AlreadyExists, Changed, Missing
 from bookkeeper.format import json_text
-from bookkeeper.stores.local import of_table
+from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.locations import inside, join
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store, key_in

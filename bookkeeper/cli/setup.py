@@ -4,7 +4,7 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -89,26 +89,11 @@ def init(
       bookkeeper init --table events --key key
       bookkeeper init --table events --like orders.json --preset debezium --key id --dry-run
     """
-    if schema and like:
-        raise click.UsageError("--schema and --like both say the columns: give one of them")
-    if (more["nulls"] or more["delimiter"] or more["preset"]) and not like:
-        raise click.UsageError("--null, --delimiter and --preset are for --like")
+    _check_columns(schema, like, more)
     settings = settings_of(config)
-    chosen = [
-        replace(
-            configured,
-            key=more["keys"] or configured.key,
-            op_column=more["op_column"] or configured.op_column,
-            order_column=more["order_column"] or configured.order_column,
-        )
-        for configured in several_tables(settings, tables)
-    ]
     wanted = None if not partitions else () if partitions == ("none",) else partitions
-    reads = (more["nulls"], more["delimiter"], more["preset"] == "debezium")
     letters = names_of_letters(settings.tables.values())
-    plans = [plan_columns(table, schema, like, *reads) for table in chosen if table.name not in letters]
-    added = names_of_letters(chosen) | {table.name for table in chosen}
-    plans += [plan_columns(settings.tables[name], None, None) for name in sorted(letters & added)]
+    plans = _plans(settings, tables, schema, like, letters, more)
     if more["dry_run"] or more["write_schema"]:
         review(plans, wanted, more["write_schema"], as_json)
         return
@@ -118,22 +103,53 @@ def init(
     catalog = open_catalog(settings.catalog, create=True)
     rows = []
     for plan in plans:
-        table = plan.table
-        of_letters = table.name in letters
-        made = make(catalog, plan, None if of_letters else schema or like, None if of_letters else wanted)
+        source, partition = (None, None) if plan.table.name in letters else (schema or like, wanted)
+        made = make(catalog, plan, source, partition)
         if plan.inferred is not None and like and "table" in made.made:
-            command = shlex.join(load_words(plan, like, made.folder, config))
-            say(f"{table.name}: load it: {command}")
-        rows.append(
-            {
-                "table": table.name,
-                "identifier": made.table,
-                "partition": made.partition,
-                "made": ", ".join(made.made) or "nothing, all was there",
-                "folder": made.folder,
-            }
-        )
+            say(f"{plan.table.name}: load it: {shlex.join(load_words(plan, like, made.folder, config))}")
+        rows.append(_row(plan.table.name, made))
     show_rows(rows, as_json)
+
+
+def _check_columns(schema: str | None, like: str | None, options: Mapping[str, Any]) -> None:
+    if schema and like:
+        raise click.UsageError("--schema and --like both say the columns: give one of them")
+    if (options["nulls"] or options["delimiter"] or options["preset"]) and not like:
+        raise click.UsageError("--null, --delimiter and --preset are for --like")
+
+
+def _plans(
+    settings: "Settings",
+    tables: tuple[str, ...],
+    schema: str | None,
+    like: str | None,
+    letters: Set[str],
+    options: Mapping[str, Any],
+) -> list[Plan]:
+    """The columns of the tables that are named, then those of their tables of dead letters."""
+    chosen = [
+        replace(
+            configured,
+            key=options["keys"] or configured.key,
+            op_column=options["op_column"] or configured.op_column,
+            order_column=options["order_column"] or configured.order_column,
+        )
+        for configured in several_tables(settings, tables)
+    ]
+    reads = (options["nulls"], options["delimiter"], options["preset"] == "debezium")
+    plans = [plan_columns(table, schema, like, *reads) for table in chosen if table.name not in letters]
+    added = names_of_letters(chosen) | {table.name for table in chosen}
+    return plans + [plan_columns(settings.tables[name], None, None) for name in sorted(letters & added)]
+
+
+def _row(name: str, made: "Initialised") -> dict[str, Any]:
+    return {
+        "table": name,
+        "identifier": made.table,
+        "partition": made.partition,
+        "made": ", ".join(made.made) or "nothing, all was there",
+        "folder": made.folder,
+    }
 
 
 def make(catalog: "Catalog", plan: Plan, source: str | None, partition: Sequence[str] | None = None) -> "Initialised":

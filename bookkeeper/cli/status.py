@@ -60,8 +60,7 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
 
 def _status(there: Opened) -> dict[str, Any]:
     from bookkeeper.cli.consumers import stopped_members, unreadable_consumers
-    from bookkeeper.contract import keyed
-    from bookkeeper.contract import marks as marks_format
+    from bookkeeper.contract import keyed, marks_json
     from bookkeeper.contract.pending_rewrites import pending_rewrites, rejected_rewrites
 
     unread, stopped = unreadable_consumers(there), stopped_members(there)
@@ -90,7 +89,7 @@ def _status(there: Opened) -> dict[str, Any]:
         "table_bytes": view.total("total-files-size"),
         **(deletes({}, there, view, now) if keyed.PROPERTY in view.metadata.properties else {}),
         "writers": len(view.marks.writers),
-        "marks_bytes": len(marks_format.dumps(view.marks)),
+        "marks_bytes": len(marks_json.dumps(view.marks)),
         "location": view.metadata.location,
         "folder": there.folder.store.url,
     }
@@ -194,7 +193,7 @@ def verify(
       bookkeeper verify --table events --json
       bookkeeper verify --table events --repair
     """
-    from bookkeeper.commands.verify import ERROR, INFO, Audit, Finding
+    from bookkeeper.commands.audit import ERROR, INFO, Audit, Finding
     from bookkeeper.commands.verify import repair as repair_all
     from bookkeeper.commands.verify import verify as audit_of
     from bookkeeper.errors import HistoryChanged

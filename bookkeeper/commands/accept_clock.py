@@ -14,6 +14,7 @@ from pyiceberg.table.update import _update_table_metadata_log
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.units import format_duration, millis
 from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import MarksLost, NotPossible
@@ -66,7 +67,7 @@ def date_back(ledger: Ledger, folder: Folder, found: Dated) -> View:
     marks = _with_pruned(view, now_ms).dated_back(now_ms)
     base, location = view.metadata, view.table.metadata_location
     logged = _update_table_metadata_log(base, location, base.last_updated_ms)
-    properties = {**base.properties, marks_format.PROPERTY: marks_format.dumps(marks)}
+    properties = {**base.properties, marks_format.PROPERTY: marks_json.dumps(marks)}
     metadata = dated(logged.model_copy(update={"properties": properties}), now_ms)
     catalogs.replace_metadata(view.table, metadata)
     after = load(ledger, folder)[0]
@@ -83,7 +84,7 @@ def _with_pruned(view: View, now_ms: int) -> Marks:
     found = view.marks
     for metadata in older(view.table):
         try:
-            before = marks_format.loads(metadata.properties[marks_format.PROPERTY])
+            before = marks_json.loads(metadata.properties[marks_format.PROPERTY])
         except (KeyError, MarksLost):
             break
         found = found.joined(before)

@@ -33,6 +33,7 @@ from bookkeeper.config.settings import Table
 from bookkeeper.config.units import format_duration, from_epoch_ms
 from bookkeeper.contract import card as cards
 from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.contract.card import Card
 from bookkeeper.contract.file_names import LOOSE, STRICT
 from bookkeeper.contract.keyed import PROPERTY as KEYED
@@ -249,7 +250,7 @@ def _create(catalog: Catalog, settings: Table, schema: Schema, spec: PartitionSp
 def _card(folder: Folder, view: View, settings: Table, made: list[str]) -> Card:
     """The folder's card; of several that create it at once, one decides the folder's id for all."""
     text = view.metadata.properties.get(marks_format.PROPERTY)
-    known = marks_format.loads(text).folder if text is not None else None
+    known = marks_json.loads(text).folder if text is not None else None
     # Writers of a folder that was lost may still use the names of before.
     card = card_of(view, settings, known or str(uuid.uuid4()), LOOSE if known else STRICT)
     try:
@@ -276,7 +277,7 @@ def _set_marks(table: IcebergTable, folder: str) -> bool:
         AssertTableUUID(uuid=table.metadata.table_uuid),
         AssertRefSnapshotId(ref=MAIN, snapshot_id=table.metadata.current_snapshot_id),
     )
-    empty = marks_format.dumps(Marks(folder))
+    empty = marks_json.dumps(Marks(folder))
     try:
         catalogs.commit(table, guards, (SetPropertiesUpdate(updates={marks_format.PROPERTY: empty}),))
     except (CommitConflict, CommitUnknown):

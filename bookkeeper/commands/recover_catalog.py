@@ -22,12 +22,13 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.settings import Table as Settings
 from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.contract.known_table import KnownTable
 from bookkeeper.contract.marks import Marks
-from bookkeeper.contract.txlog_folder import MarksCopy
+from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.errors import MarksLost, Missing, NotPossible, TableMissing, WrongFolder
 from bookkeeper.history import main_history as history
-from bookkeeper.stores.local import of_table
+from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.locations import join, normal
 from bookkeeper.stores.store import Listed, Store
 
@@ -132,7 +133,7 @@ def _read(store: Store, item: Listed, known: KnownTable, copy: MarksCopy | None)
     if normal(metadata.location) != normal(card.location):
         raise NotPossible(f"of a table at {metadata.location}")
     try:
-        marks = marks_format.loads(metadata.properties.get(marks_format.PROPERTY, ""))
+        marks = marks_json.loads(metadata.properties.get(marks_format.PROPERTY, ""))
     except MarksLost as exc:
         raise NotPossible(str(exc)) from exc
     if marks.folder != card.folder:

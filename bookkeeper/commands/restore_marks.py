@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.pending_rewrites import withdraw
 from bookkeeper.contract.txlog_folder import Folder
@@ -62,7 +63,7 @@ def _copies(table: Table, folder: Folder) -> Iterator[tuple[Marks, str]]:
 
 def _readable(text: str | None) -> Marks | None:
     try:
-        return None if text is None else marks_format.loads(text)
+        return None if text is None else marks_json.loads(text)
     except MarksLost:
         return None
 

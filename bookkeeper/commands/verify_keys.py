@@ -12,8 +12,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
+from bookkeeper.commands.audit import ERROR, WARNING, Audit, Finding
 from bookkeeper.commands.live_rows import live_rows
-from bookkeeper.commands.verify import ERROR, WARNING, Audit, Finding
 from bookkeeper.contract.keyed import keyed_of
 from bookkeeper.errors import CannotRead
 from bookkeeper.format.transforms import physical

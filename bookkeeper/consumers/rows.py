@@ -27,7 +27,7 @@ from pyiceberg.types import ListType, MapType, PrimitiveType
 from bookkeeper.consumers.reading import reading
 from bookkeeper.consumers.snapshot_files import TableFile
 from bookkeeper.errors import NotPossible
-from bookkeeper.format.partition import partition_value
+from bookkeeper.format.partition_tuples import partition_value
 from bookkeeper.stores.locations import local_path
 
 ROWS = 500

@@ -90,7 +90,7 @@ def added(file: DataFile) -> Entry:
 
 def avro_schema(partition_fields: list[dict[str, Any]]) -> dict[str, Any]:
     """
-    The Avro schema of a manifest in Java's layout; `partition_fields` from `partition.avro_fields`.
+    The Avro schema of a manifest in Java's layout; `partition_fields` from `partition_tuples.avro_fields`.
     """
     partition = {"type": "record", "name": "r102", "fields": partition_fields}
     data_file = {

@@ -18,7 +18,7 @@ from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block, Cursor
 from bookkeeper.format.layout import physical, unwrapped
-from bookkeeper.format.partition import FieldSummary
+from bookkeeper.format.partition_tuples import FieldSummary
 
 _SUMMARY: dict[str, Any] = {
     "type": "record",

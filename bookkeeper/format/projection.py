@@ -18,7 +18,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from bookkeeper.errors import CannotRead
-from bookkeeper.format.partition import partition_value
+from bookkeeper.format.partition_tuples import partition_value
 
 Convert = Callable[[Any], Any]
 _ID = b"PARQUET:field_id"

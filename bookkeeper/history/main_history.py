@@ -24,7 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.catalogs import open as catalogs
-from bookkeeper.contract.txlog_folder import MarksCopy
+from bookkeeper.contract.marks_json import MarksCopy
 
 Parents = dict[int, int | None]
 MAIN = "main"

@@ -20,6 +20,7 @@ from pyiceberg.table.update import (
 )
 
 from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.contract.marks import Marks
 from bookkeeper.history.main_history import MAIN
 from bookkeeper.ledger.view import View
@@ -58,5 +59,5 @@ def updates(view: View, snapshots: Sequence[Snapshot], marks: Marks) -> tuple[Ta
         max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
         min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
     )
-    set_marks = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(marks)})
+    set_marks = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_json.dumps(marks)})
     return (*(AddSnapshotUpdate(snapshot=snapshot) for snapshot in snapshots), move, set_marks)

@@ -8,7 +8,8 @@ table; the other way round a healthy table looks restored when another bookkeepe
 
 from bookkeeper.catalogs.open import load_table
 from bookkeeper.contract.card import Card
-from bookkeeper.contract.txlog_folder import NO_CARD, Folder, MarksCopy
+from bookkeeper.contract.marks_json import MarksCopy
+from bookkeeper.contract.txlog_folder import NO_CARD, Folder
 from bookkeeper.errors import HistoryChanged, Missing, TableMissing, TableUnusable, WrongFolder
 from bookkeeper.history import main_history as history
 from bookkeeper.ledger.ledger import Ledger

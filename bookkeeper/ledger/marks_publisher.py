@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from bookkeeper.contract.delete_scope import DeleteFile
 from bookkeeper.contract.marks import Marks
-from bookkeeper.contract.txlog_folder import Folder, MarksCopy
+from bookkeeper.contract.marks_json import MarksCopy
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.ledger.fold_commit import commit_fold, drop_delete_file
 from bookkeeper.ledger.fold_plan import FoldPlan
 from bookkeeper.ledger.ledger import Ledger

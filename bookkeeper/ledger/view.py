@@ -16,10 +16,11 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField
 
 from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.contract.keyed import keyed_of
 from bookkeeper.contract.marks import Marks
+from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.contract.names import TxlogName
-from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.remembered import remembered
@@ -27,7 +28,7 @@ from bookkeeper.history.main_history import ancestors, descends, is_ancestor, is
 from bookkeeper.manifests.fetch import Fetch
 from bookkeeper.manifests.header import Header, ManifestWriter
 from bookkeeper.manifests.reader import Manifests
-from bookkeeper.stores.local import of_table
+from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.locations import inside, join
 from bookkeeper.stores.store import Store
 from bookkeeper.stores.unsent import Unsent
@@ -174,7 +175,7 @@ def _marks(table: Table) -> Marks:
     text = table.metadata.properties.get(marks_format.PROPERTY)
     if text is not None:
         try:
-            return marks_format.loads(text)
+            return marks_json.loads(text)
         except MarksLost as exc:
             raise MarksLost(f"{_name(table)}: {exc}", hint=exc.hint) from exc
     if any(map(is_ours, table.metadata.snapshots)):

@@ -19,7 +19,7 @@ from pyiceberg.utils.decimal import decimal_to_bytes
 from bookkeeper.errors import ManifestCorrupt
 from bookkeeper.format.entries import DataFile, Entry
 from bookkeeper.format.manifest_list import ListedManifest
-from bookkeeper.format.partition import FieldSummary
+from bookkeeper.format.partition_tuples import FieldSummary
 from bookkeeper.format.skim import EntrySummary, StatsShape
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.layout import Layout, Physical, parse_layout
 from bookkeeper.format.manifest_list import ListedManifest
-from bookkeeper.format.partition import FieldSummary, summarise, widened
+from bookkeeper.format.partition_tuples import FieldSummary, summarise, widened
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records
 from bookkeeper.format.remembered import remembered
 from bookkeeper.manifests.cache import digester

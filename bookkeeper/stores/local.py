@@ -16,7 +16,6 @@ from functools import partial
 from bookkeeper.errors import Changed, Missing, NotAFile, StorageUnavailable, Unfit
 from bookkeeper.stores import disk
 from bookkeeper.stores.beneath import FOLDER, LISTED, Folders, LinkRefused, Open, best
-from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.store import (
     Buffer,
     Head,
@@ -25,7 +24,6 @@ from bookkeeper.stores.store import (
     ObjectVersion,
     Part,
     Range,
-    Store,
     bound_of,
     checked_key,
     content_tag,
@@ -383,24 +381,3 @@ def _tag(data: bytes) -> str:
 def _size_in(tag: str) -> int:
     size = tag.partition("-")[0]
     return int(size) if size.isdigit() else 0
-
-
-def kept(store: Store) -> Store:
-    """
-    The store of a txlog folder: on a local disk its root is never created.
-    """
-    if isinstance(store, LocalStore):
-        store.keep_root()
-    return store
-
-
-def of_table(store: Store, location: str, *places: str) -> Store:
-    """
-    The store of a table's files, at its location, or below or above it: on a local disk no link below the location is
-    followed, also where the store begins below it. `places` are where data or metadata lie.
-
-    There, a link that a place lies behind is StorageUnavailable, because no single object is at fault then.
-    """
-    if isinstance(store, LocalStore) and (base := local_path(location)) is not None:
-        store.keep_below(base, [path for path in map(local_path, places) if path is not None])
-    return store

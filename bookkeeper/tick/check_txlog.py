@@ -21,9 +21,9 @@ from bookkeeper.contract.names import TxlogName, started_ms, year_of
 from bookkeeper.contract.rewrite import Rewrite
 from bookkeeper.contract.txlog import MOST_BYTES, DeleteEntries, Txlog
 from bookkeeper.errors import EntryInvalid, FromTheFuture, PathRefused, UnknownSpec, WrongTable
-from bookkeeper.format import partition
 from bookkeeper.format.entries import ADDED, DATA, EQUALITY_DELETES, DataFile, Entry
 from bookkeeper.format.layout import Physical, physical
+from bookkeeper.format.partition_tuples import avro_type
 from bookkeeper.format.records import Prefix, write_prefix
 from bookkeeper.format.skim import EntrySummary, StatsShape
 from bookkeeper.format.skim.expressions import COUNTS, MOST_COUNT
@@ -247,7 +247,7 @@ def bind(spec: PartitionSpec, schema: Schema) -> Binding:
         required = tuple(_is_required(schema, field) for field in spec.fields)
     except ValueError as exc:
         raise UnknownSpec(f"schema {schema.schema_id} has not the columns of partition spec {spec.spec_id}") from exc
-    kinds = (physical(partition.avro_type(field.field_type, field.field_id)) for field in fields)
+    kinds = (physical(avro_type(field.field_type, field.field_id)) for field in fields)
     return Binding(tuple(zip((field.field_id for field in fields), kinds, strict=True)), required)
 
 

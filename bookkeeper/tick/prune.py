@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import Folder
@@ -65,7 +65,7 @@ class MarksSize:
         """Measures them, when due."""
         if not self.due.take(PRUNE_EVERY, now):
             return
-        size, before = len(marks_format.dumps(marks)), self.large
+        size, before = len(marks_json.dumps(marks)), self.large
         self.large = size > LARGE_MARKS_BYTES
         if self.large and not before:
             hint = "Give writers stable names; `bookkeeper writers` lists them, `bookkeeper forget` drops one."

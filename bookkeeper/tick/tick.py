@@ -16,12 +16,7 @@ from bookkeeper.config.settings import Table
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.table_log import TableLog
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.errors import (
-    BookkeeperError,
-    CommitConflict,
-    CommitUnknown,
-    FromTheFuture,
-)
+from bookkeeper.errors import FromTheFuture
 from bookkeeper.folds.duty import Spawn
 from bookkeeper.leases.lease import Lease, NoLease
 from bookkeeper.ledger.build_commit import NotConfirmed
@@ -29,18 +24,17 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.store import Store
+from bookkeeper.tick.commit_due import CommitDue
+from bookkeeper.tick.commit_retries import CommitRetries
 from bookkeeper.tick.duties import Duties
 from bookkeeper.tick.inbox import Inbox
 from bookkeeper.tick.loaded import LoadedTable
-from bookkeeper.tick.pace import Pace
 from bookkeeper.tick.planning import Planning
 from bookkeeper.tick.reject import Rejects
 from bookkeeper.tick.report import Report
 from bookkeeper.tick.result import Commit, TickResult
 from bookkeeper.tick.select import cut, in_order, writers_left
 from bookkeeper.tick.state import Attempt, Memory, Next, Tick
-
-ATTEMPTS = 5
 
 
 class Bookkeeper:
@@ -72,9 +66,10 @@ class Bookkeeper:
         self.planning = Planning(settings, folder, ledger)
         self.rejects = Rejects(settings, folder, self.inbox.pending_index, self.clock)
         self.report = Report(settings.name)
-        self.pace = Pace(folder.store.url, settings.name)
+        self.commit_due = CommitDue(folder.store.url, settings.name, settings.window)
         self.duties = Duties(settings, folder, ledger, self.open_store, folds)
         self.memory = Memory()
+        self.retries = CommitRetries(settings.identifier, self.log, self.loaded, self.planning, self.memory)
         #: the result of this tick, or of the last one; kept when a tick raises, because what it did stays done
         self.result = TickResult()
 
@@ -105,15 +100,13 @@ class Bookkeeper:
         self._run_duties(tick, view)
         return tick.result
 
-    def _commit_pending(self, tick: Tick, attempt: Attempt) -> View:
+    def _commit_pending(self, tick: Tick, first: Attempt) -> View:
         """
         Tries to commit one batch; the table after it. IDLE: nothing is due. DONE: the batch is in, or empty.
 
         After RELOAD or LOOK_AGAIN the table is loaded again, with its marks, and everything is planned anew.
         """
-        for number in range(ATTEMPTS):
-            if number:
-                attempt = Attempt(*self.loaded.refresh(tick.now))
+        for attempt in self.retries.attempts(tick, first):
             self._delete_committed(tick, attempt)
             if self._select(tick, attempt) is Next.IDLE:
                 return attempt.view
@@ -130,8 +123,7 @@ class Bookkeeper:
             if step is Next.LOOK_AGAIN:
                 tick.look_again(self.folder.pending())  # before the load: what is not pending any more is in its marks
             self.loaded.forget()
-        what = f"{self.settings.identifier}: {ATTEMPTS} commits in a row were refused; the last one: {tick.refusal}"
-        raise CommitConflict(what, hint=tick.refusal.hint)
+        raise self.retries.exhausted(tick)
 
     def _delete_committed(self, tick: Tick, attempt: Attempt) -> None:
         """Deletes what the marks say is in; the rest is left for this tick."""
@@ -145,17 +137,15 @@ class Bookkeeper:
         tick.result.waiting = len(attempt.left)
 
     def _select(self, tick: Tick, attempt: Attempt) -> Next:
-        """Takes up what is left, oldest first, once the window has passed or one tick's share is full."""
+        """Takes up what is left, oldest first, once a commit is due."""
         self.clock.dated(tick.found)
         sized = [item for item in attempt.left if item.size <= self.settings.max_txlog_bytes]
         rest = in_order(sized, by_writer=attempt.view.is_keyed)
         # Incarnations that were blocked at the last plan come last, or they could take every place of each tick.
         if blocked := self.memory.blocked:
             rest.sort(key=lambda item: item.name.incarnation_key in blocked)
-        full = len(rest) >= tick.limits.txlogs
-        # The storage's clock may be ahead of ours: then the age is negative, and says nothing.
-        due = rest and (full or abs(tick.now - min(item.modified for item in rest)) >= self.settings.window)
-        attempt.names = cut(rest, tick.limits) if due and not self.pace.too_soon(tick.now) else []
+        due = self.commit_due.is_due(rest, tick.limits.txlogs, tick.now)
+        attempt.names = cut(rest, tick.limits) if due else []
         all_read = len(attempt.names) >= tick.result.waiting
         attempt.unread_writers = frozenset() if all_read else writers_left(tick.found, attempt.names)
         return Next.COMMIT if attempt.names else Next.IDLE
@@ -213,9 +203,9 @@ class Bookkeeper:
             return Next.RELOAD
         except Exception as error:  # noqa: BLE001 - it is raised again, unless the next attempt can go on
             self.loaded.forget()  # the commit may be in, and others may have expired what the view names
-            self._recover(tick, attempt, error)
+            self.retries.failed(tick, attempt, error)
             return Next.RELOAD
-        self.pace.committed_at = tick.now
+        self.commit_due.committed_at = tick.now
         loose = [name for name in batch.names if name in tick.intake.loose]
         tick.result.commit = Commit.of(attempt.view, batch.txlogs, began, self.clock(), len(loose))
         self.report.loose_names(loose, tick.intake.loose)
@@ -233,20 +223,6 @@ class Bookkeeper:
         good = tick.intake.good
         if any(name not in good for name in attempt.batch.names):
             raise NotConfirmed
-
-    def _recover(self, tick: Tick, attempt: Attempt, error: Exception) -> None:
-        """Notes a refusal, or holds the txlogs that the engine fails on; raises the error when neither explains it."""
-        if isinstance(error, CommitConflict | CommitUnknown):
-            tick.refusal = error
-            tick.result.refused += 1
-            self.log.warning("commit not confirmed", action="retry", cause=str(error))
-            return
-        if isinstance(error, BookkeeperError):
-            raise error
-        defects = self.planning.defects(attempt)
-        if not defects:
-            raise error
-        self.memory.defects |= defects
 
     def _settle(self, tick: Tick, attempt: Attempt) -> None:
         """Rejects, holds and reports what did not get in."""

@@ -20,7 +20,7 @@ from bookkeeper.format.bounds import PREFIX, leaves
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.open_file import sliced
 from bookkeeper.format.parquet_writer import ParquetFile
-from bookkeeper.format.partition import folder, partition_value
+from bookkeeper.format.partition_tuples import folder, partition_value
 from bookkeeper.format.sorting import Sorter, sorter_of
 from bookkeeper.stores.locations import join
 from reaper.compactor.group import Group

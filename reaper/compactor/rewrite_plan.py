@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from bookkeeper.config.settings import MOST_TXLOG_BYTES
 from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.contract.pending_rewrites import pending_rewrites
 from bookkeeper.contract.retention_column import RetentionColumn, retention_column
 from bookkeeper.contract.rewrite import REWRITES, Base, decode, file_key, parse_key
@@ -171,7 +172,7 @@ class Planner:
 def _times(settings: TableSettings, table: Table) -> Times:
     """The times of commits, as far as retention.max-age knows them."""
     text = table.metadata.properties.get(marks_format.PROPERTY)
-    return () if text is None or settings.retention.max_age is None else marks_format.loads(text).times
+    return () if text is None or settings.retention.max_age is None else marks_json.loads(text).times
 
 
 def _base(table: Table) -> Base | None:

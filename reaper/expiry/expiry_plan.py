@@ -20,8 +20,8 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.config.expiry import Rules, rules
 from bookkeeper.config.settings import Reaper
 from bookkeeper.config.units import format_duration, millis
-from bookkeeper.contract import marks
-from bookkeeper.contract.txlog_folder import MarksCopy
+from bookkeeper.contract import marks, marks_json
+from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.errors import HistoryChanged, MarksLost
 from bookkeeper.history.main_history import MAIN, MainHistory, is_append, is_older, is_ours, walk
 from reaper.clock import EPOCH
@@ -187,7 +187,7 @@ def marked_snapshot(metadata: TableMetadata) -> int | None:
     """
     text = metadata.properties.get(marks.PROPERTY)
     if text is not None:
-        return marks.loads(text).snapshot
+        return marks_json.loads(text).snapshot
     if any(map(is_ours, metadata.snapshots)):
         # These snapshots are the evidence, and old metadata files may be the cure.
         raise MarksLost(f"snapshots show that marks were committed, but {marks.PROPERTY} is gone")

@@ -12,7 +12,7 @@ from typing import Any
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.errors import BookkeeperError, Missing, PathRefused
-from bookkeeper.stores.local import of_table
+from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.locations import common_folder, inside, join, normal
 from bookkeeper.stores.store import Listed, Store, key_in
 from bookkeeper.stores.together import in_parts

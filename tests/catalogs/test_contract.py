@@ -13,6 +13,7 @@ from bookkeeper.catalogs.open import load_table
 from bookkeeper.commands.accept_clock import date_back, dated_ahead
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.errors import CatalogUnavailable, CommitConflict, CommitUnknown, NotPossible, Retry, TableUnusable
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
@@ -37,7 +38,7 @@ def test_what_is_published_is_committed_with_its_marks(lake: CatalogLake) -> Non
     turn = lake.tick()
     assert (turn.commit.txlogs, turn.commit.rows) == (2, 4)
     assert lake.keys() == lake.published
-    marks = marks_format.loads(lake.table().metadata.properties[marks_format.PROPERTY])
+    marks = marks_json.loads(lake.table().metadata.properties[marks_format.PROPERTY])
     assert marks.snapshot == lake.table().current_snapshot().snapshot_id
     assert all(map(marks.is_in, names)) and marks.writer("w1").position == b"2"
     assert lake.wrong() == []

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyiceberg.io import FileIO
 
-from bookkeeper.catalogs.answered import place_of, told_for
 from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.catalogs.open import STORAGE, load_table, open_catalog
+from bookkeeper.catalogs.storage_credentials import place_of, told_for
 from bookkeeper.config.settings import Catalog, Settings
 from bookkeeper.contract.txlog_folder import folder_url
 from bookkeeper.errors import StorageUnavailable

@@ -14,7 +14,8 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType, Times
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import Initialised, initialise, partition_spec, partition_text, schema_for, schema_of
 from bookkeeper.config.settings import Catalog, Reaper, Table
-from bookkeeper.contract.marks import PROPERTY, loads
+from bookkeeper.contract.marks import PROPERTY
+from bookkeeper.contract.marks_json import loads
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ConfigInvalid, NotPossible, TableUnusable, WrongFolder
 from bookkeeper.stores.open import open_store

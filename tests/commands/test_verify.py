@@ -16,7 +16,7 @@ from pyiceberg.table.update import (
 )
 
 from bookkeeper.commands.verify import ERROR, INFO, WARNING, Audit, Finding, repair, verify
-from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.contract.marks import PROPERTY, Mark, WriterMarks
 from bookkeeper.contract.rewrite import decode, key_of
 from bookkeeper.ledger.marks_publisher import MarksPublisher
@@ -66,7 +66,7 @@ def say_of_marks(lake: Lake, last: int) -> None:
     [(writer, known)] = marks.writers.items()
     [(incarnation, mark)] = known.incarnations.items()
     wrong = WriterMarks(known.position, {incarnation: Mark(last, (), mark.seen_ms)})
-    text = marks_format.dumps(replace(marks, writers={writer: wrong}))
+    text = marks_json.dumps(replace(marks, writers={writer: wrong}))
     change(lake, SetPropertiesUpdate(updates={PROPERTY: text}))
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bookkeeper.contract.marks import Mark, Marks, WriterMarks
-from bookkeeper.contract.txlog_folder import MARKS, Folder, MarksCopy
+from bookkeeper.contract.marks_json import MarksCopy
+from bookkeeper.contract.txlog_folder import MARKS, Folder
 from bookkeeper.errors import Missing, StorageUnavailable, WrongFolder
 from bookkeeper.stores.store import ObjectVersion, Store
 from tests.support.cards import card

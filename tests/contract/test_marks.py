@@ -7,17 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.contract.marks import (
-    FUTURE_MS,
-    MOST_HOLES,
-    Mark,
-    Marks,
-    WriterMarks,
-    dumps,
-    from_json,
-    loads,
-    to_json,
-)
+from bookkeeper.contract.marks import FUTURE_MS, MOST_HOLES, Mark, Marks, WriterMarks
+from bookkeeper.contract.marks_json import dumps, from_json, loads, to_json
 from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.errors import TooManyHoles
 

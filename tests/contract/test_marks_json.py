@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from bookkeeper.contract.marks import Mark, Marks, WriterMarks, dumps, from_json, loads, to_json
+from bookkeeper.contract.marks import Mark, Marks, WriterMarks
+from bookkeeper.contract.marks_json import dumps, from_json, loads, to_json
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import MarksLost
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.marks import Marks, WriterMarks
 from bookkeeper.contract.names import TxlogName, new_incarnation
@@ -91,7 +91,7 @@ def test_channels_are_forgotten_by_version_4_alone(version: bytes) -> None:
 def test_marks_have_no_forgotten_channel() -> None:
     marks = Marks("folder", writers={"s": WriterMarks(b"1", offsets={"a": FORGOTTEN})})
     with pytest.raises(MarksLost):
-        marks_format.loads(marks_format.dumps(marks))
+        marks_json.loads(marks_json.dumps(marks))
 
 
 def test_the_largest_offsets_are_taken() -> None:

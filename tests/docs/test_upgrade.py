@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper import errors
-from bookkeeper.contract import card, marks, txlog
+from bookkeeper.contract import card, marks, marks_json, txlog
 from bookkeeper.history import registry
 from reaper.expiry import journal
 from tests.packaging.project import ROOT
@@ -17,7 +17,7 @@ ROWS = dict(re.findall(r"^\| ([^|]+?) \| (\d+) \|", TEXT, re.MULTILINE))
 
 
 def test_the_versions_are_those_of_the_code() -> None:
-    known = [txlog.VERSION, card.VERSION, marks.VERSION, registry.VERSION, journal.VERSION, 2]
+    known = [txlog.VERSION, card.VERSION, marks_json.VERSION, registry.VERSION, journal.VERSION, 2]
 
     assert [int(version) for version in ROWS.values()] == known
     assert list(ROWS)[:2] == ["txlog", "`card.json`"]
@@ -33,10 +33,10 @@ def test_a_newer_card_is_refused_with_what_to_do() -> None:
 
 
 def test_newer_marks_halt_and_are_never_taken_for_none() -> None:
-    newer = json.dumps({**json.loads(marks.dumps(marks.Marks("folder"))), "version": marks.VERSION + 1})
+    newer = json.dumps({**json.loads(marks_json.dumps(marks.Marks("folder"))), "version": marks_json.VERSION + 1})
 
     with pytest.raises(errors.Halt):
-        marks.loads(newer)
+        marks_json.loads(newer)
 
 
 def test_the_golden_files_are_those_of_every_version_so_far() -> None:

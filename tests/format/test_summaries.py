@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.utils.decimal import decimal_to_bytes
 
-from bookkeeper.format.partition import FieldSummary, summarise
+from bookkeeper.format.partition_tuples import FieldSummary, summarise
 
 
 def only(kind: Any, *values: Any, decimal: bool = False) -> FieldSummary:

@@ -10,7 +10,7 @@ import pytest
 from bookkeeper import errors
 from bookkeeper.config.settings import Table
 from bookkeeper.contract import card as cards
-from bookkeeper.contract import marks, names, txlog
+from bookkeeper.contract import marks, marks_json, names, txlog
 from bookkeeper.contract import txlog_folder as folder
 from bookkeeper.format import avro, decoder, layout
 from bookkeeper.stores.open import open_store
@@ -43,7 +43,7 @@ def test_the_example_marks_are_marks() -> None:
     store.replace("marks.json", json.dumps(EXAMPLES[1]).encode())
     copy = folder.Folder(store).marks()
     assert copy is not None and copy.sequence_number == 17
-    assert marks.to_json(copy.marks) == EXAMPLES[1]["marks"]
+    assert marks_json.to_json(copy.marks) == EXAMPLES[1]["marks"]
     assert copy.marks.writer("ingest-7").position == b"\x00offset\xff"
 
 

@@ -11,8 +11,8 @@ from bookkeeper.commands.discard import discard, outlook
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract.marks import Mark, Marks, WriterMarks
+from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.contract.offsets import FORGOTTEN
-from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import ConfigInvalid
 from tests.http.served import Reply, door, ndjson, numbers, queue, until
 from tests.support.threads import again_and_again

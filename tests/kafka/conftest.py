@@ -30,6 +30,6 @@ def topics(broker: Server) -> Topics:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No slot waits long for more messages, or between two looks."""
     monkeypatch.setattr(slot_loop, "STEP_SECONDS", 0.05)
-    monkeypatch.setattr(slot_loop, "_FIRST_PAUSE", timedelta(milliseconds=50))
+    monkeypatch.setattr(slot_loop, "_FIRST_PAUSE", 0.05)
     monkeypatch.setattr(slot_loop, "PROOF", timedelta(seconds=5))
     monkeypatch.setattr(run, "LOOK_EVERY", timedelta(milliseconds=100))

@@ -114,7 +114,7 @@ def test_retention_that_passes_a_stopped_copy_is_told_with_what_is_lost(topics: 
 def test_a_log_that_was_cut_stops_its_partition_also_where_it_has_grown_again(
     topics: Topics, tmp_path: Path, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("writers.publish.slot.ALONE", timedelta(0))
+    monkeypatch.setattr("writers.publish.channel_offsets.ALONE", timedelta(0))
     name = f"cut-{length}"
     topics.make(name)
     topics.numbers(name, 0, 10)

@@ -51,8 +51,8 @@ FORBIDDEN = [
     ("bookkeeper/cli/__init__.py", "import bookkeeper.discover", "Only the tick and what starts it import discover"),
     ("bookkeeper/sundries.py", "", FLOORS),
     ("writers/writer.py", "import writers.kafka.partitions", "A writer imports nothing of the guests"),
-    ("writers/commands.py", "import writers.http.tokens", "Only the command line imports the guest http"),
-    ("writers/commands.py", "import writers.kafka.partitions", "Only the command line imports the guest kafka"),
+    ("writers/txlog_folders.py", "import writers.http.tokens", "Only the command line imports the guest http"),
+    ("writers/txlog_folders.py", "import writers.kafka.partitions", "Only the command line imports the guest kafka"),
 ]
 
 

@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.config.settings import Reaper
-from bookkeeper.contract import marks
+from bookkeeper.contract import marks, marks_json
 from bookkeeper.errors import ClockBehind, HistoryChanged, MarksLost, TableUnusable
 from reaper.clock import check_table_clock
 from reaper.consumer_guard import Hold
@@ -106,20 +106,20 @@ def test_what_no_ref_leads_to_expires_by_age_alone() -> None:
 
 
 def test_the_snapshot_of_the_marks_and_all_after_it_stay() -> None:
-    own = {marks.PROPERTY: marks.dumps(marks.Marks("f", 4))}
+    own = {marks.PROPERTY: marks_json.dumps(marks.Marks("f", 4))}
     plan = make_plan(table(*line(9), properties=own), TEN, minute(100))
     assert plan.expire == (1, 2, 3)
     assert why(plan)[4] == ("the marks' snapshot, or after it",)
 
 
 def test_nothing_expires_when_main_does_not_descend_from_the_marks() -> None:
-    own = {marks.PROPERTY: marks.dumps(marks.Marks("f", 7))}
+    own = {marks.PROPERTY: marks_json.dumps(marks.Marks("f", 7))}
     with pytest.raises(HistoryChanged):
         make_plan(table(*line(6), snapshot(7, 3), head=6, properties=own), TEN, minute(100))
 
 
 def test_all_of_main_stays_while_the_snapshot_of_the_marks_is_expired_by_others() -> None:
-    own = {marks.PROPERTY: marks.dumps(marks.Marks("f", 4711))}
+    own = {marks.PROPERTY: marks_json.dumps(marks.Marks("f", 4711))}
     plan = make_plan(table(*line(9), properties=own), TEN, minute(100), descends=lambda snapshot: snapshot == 4711)
     assert plan.expire == ()
     with pytest.raises(HistoryChanged):

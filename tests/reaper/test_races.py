@@ -12,7 +12,8 @@ import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
 from bookkeeper.contract.marks import Marks
-from bookkeeper.contract.txlog_folder import Folder, MarksCopy
+from bookkeeper.contract.marks_json import MarksCopy
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import CommitConflict, CommitUnknown, HistoryChanged
 from bookkeeper.stores.open import open_store
 from reaper.context import ReaperContext

@@ -13,7 +13,7 @@ from pyiceberg.types import DateType, LongType, NestedField, TimestampType, Time
 from bookkeeper.config.settings import Retention
 from bookkeeper.errors import ConfigInvalid
 from bookkeeper.format.manifest_list import ListedManifest
-from bookkeeper.format.partition import FieldSummary
+from bookkeeper.format.partition_tuples import FieldSummary
 from bookkeeper.manifests.stats import Range
 from bookkeeper.retention.rule import braked, rule, with_commit
 from tests.support.manifest_lists import listed_manifest

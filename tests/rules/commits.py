@@ -18,6 +18,7 @@ from pyiceberg.typedef import Record
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.build_commit import CommitAttempt
@@ -70,7 +71,7 @@ def marks_after_the_files(rightly: Any, ledger: Ledger, view: View, txlogs: Any,
     """The files are committed first, and the marks that say so in a commit of their own."""
     after = rightly(ledger, view, txlogs, view.marks, beside)
     carried = replace(marks, snapshot=after.marks.snapshot)
-    change = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(carried)})
+    change = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_json.dumps(carried)})
     catalogs.commit(after.table, (), (change,))
     return View(ledger.catalog.load_table(ledger.identifier), carried)
 
@@ -84,7 +85,7 @@ def marks_after_the_files(rightly: Any, ledger: Ledger, view: View, txlogs: Any,
 @breaks("bookkeeper.ledger.ledger.Ledger.append")
 def marks_before_the_files(rightly: Any, ledger: Ledger, view: View, txlogs: Any, marks: Any, beside: Any = ()) -> View:
     """The marks are committed first, and the files that they speak of in a commit of their own."""
-    change = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(marks)})
+    change = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_json.dumps(marks)})
     catalogs.commit(view.table, (), (change,))
     return rightly(ledger, View(ledger.catalog.load_table(ledger.identifier), marks), txlogs, marks, beside)
 
@@ -148,7 +149,7 @@ def pyiceberg_tries_again(rightly: Any, ledger: Ledger, view: View, txlogs: Any,
     transaction = view.table.transaction()
     # The snapshot's id is not known yet, so these marks name none.
     carried = replace(marks, snapshot=None)
-    transaction.set_properties({marks_format.PROPERTY: marks_format.dumps(carried)})
+    transaction.set_properties({marks_format.PROPERTY: marks_json.dumps(carried)})
     with transaction.update_snapshot().fast_append() as append:
         for txlog in txlogs:
             for file in txlog.files:

@@ -10,7 +10,7 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.contract.rewrite import Rewrite
-from bookkeeper.format import partition
+from bookkeeper.format import partition_tuples
 from bookkeeper.format.records import EXISTING, Prefix, Records, write_prefix
 from bookkeeper.ledger.build_commit import CommitAttempt, NewSnapshot
 from tests.rules.rule import Chapter, Patch, breaks, put
@@ -121,7 +121,7 @@ def no_deleted_entries(rightly: Any, rewrite: Any, raw: bytes, gone: bool) -> An
 @breaks("bookkeeper.manifests.header.summarise")
 def bounds_of_one_partition(rightly: Any, kinds: Any, tuples: Any) -> Any:
     """The list has the bounds of the first partition only."""
-    return partition.summarise(kinds, list(tuples)[:1])
+    return partition_tuples.summarise(kinds, list(tuples)[:1])
 
 
 @rule(

@@ -16,7 +16,7 @@ from tests.chaos.scenes.upserting import Upserting
 from tests.rules.rule import Chapter, breaks
 from tests.rules.systems import Fails, Fuzzed, Modelled, Scene, Simulated
 from tests.support.faults import AFTER
-from writers.files.unpublished_files import UnpublishedFiles
+from writers.files.rolling_writer import RollingWriter
 
 rule = Chapter()
 HISTORIES = (
@@ -70,12 +70,12 @@ def version_1_inherits_beside_deletes(rightly: Any, txlogs: Any, first: Any) -> 
 @breaks("writers.files.upsert_steps.Steps._end_step")
 def shadow_rows_at_their_own_step(rightly: Any, steps: Any, spec: Any, sequence: int) -> None:
     """Shadow rows have the number of their step, whose deletes do not hide them."""
-    whole = UnpublishedFiles.take
+    whole = RollingWriter.take
 
     def take(files: Any, rows: Any, spec: Any, sequence: int, number: int = 0) -> Any:
         return whole(files, rows, spec, sequence, steps._number)
 
-    with mock.patch.object(UnpublishedFiles, "take", take):
+    with mock.patch.object(RollingWriter, "take", take):
         rightly(steps, spec, sequence)
 
 

@@ -48,7 +48,7 @@ def positions_of_slots_are_not_compared(rightly: Any, planner: Any, txlog: Txlog
     Killed(20, SLOTS),
     Fails(f"{WRITER}test_of_two_runs_that_fork_all_of_one_is_rejected_and_its_offsets_with_it"),
 )
-@breaks("writers.publish.slot.Slot.position")
+@breaks("writers.publish.channel_offsets.ChannelOffsets.position")
 def positions_of_slots_are_counted(rightly: Any, slot: Any, name: Any, given: Any, card: Any) -> Any:
     """The position is the number of the txlog: two runs count the same."""
     return str(name.sequence).encode() if slot.waiting else given
@@ -177,7 +177,7 @@ def empty_appends(rightly: Any, new: NewSnapshot, operation: Operation, about: A
     Fails(f"{TICK}test_a_program_that_knows_version_1_alone_halts_and_says_upgrade"),
     Fails(VERSION_2),
 )
-@breaks("bookkeeper.contract.marks.to_json")
+@breaks("bookkeeper.contract.marks_json.to_json")
 def old_programs_take_marks_with_offsets(rightly: Any, marks: Marks) -> Any:
     """Marks are version 1 whatever is in them."""
     return {**rightly(marks), "version": 1}
@@ -275,7 +275,7 @@ def rehash_forgets_runs(rightly: Any, marks: Marks, names: Any, *given: Any) -> 
     Fails(f"{WRITER}test_offsets_are_refused_before_rows_are_taken_where_the_card_does_not_name_version_3"),
     Fails(f"{WRITER}test_a_bookkeeper_that_was_set_back_gets_no_offsets_and_the_rows_are_kept"),
 )
-@breaks("writers.publish.slot.check_known")
+@breaks("writers.publish.channel_offsets.check_known")
 def offsets_for_any_bookkeeper(rightly: Any, card: Any) -> None:
     """The card is not asked which versions of txlogs are known."""
 
@@ -284,7 +284,7 @@ def offsets_for_any_bookkeeper(rightly: Any, card: Any) -> None:
     "A source is told only of offsets up to which rows are in the table.",
     Fails(f"{WRITER}test_a_slot_that_is_opened_goes_on_behind_pending_and_committed_txlogs"),
 )
-@breaks("writers.publish.slot.Slot.committed")
+@breaks("writers.publish.channel_offsets.ChannelOffsets.committed")
 def published_counts_as_committed(rightly: Any, slot: Any, table_uuid: str) -> Offsets:
     """What is published is acknowledged, though it may yet be rejected."""
     reached: Offsets = slot.reached

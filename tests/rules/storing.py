@@ -237,7 +237,7 @@ def refusals_are_final(rightly: Any, keys: TableKeys, url: str, used: Any) -> bo
     "No account of Azure gets the SAS token of another.",
     Fails(f"{TOKENS}test_no_account_gets_the_token_of_another"),
 )
-@breaks("bookkeeper.catalogs.answered._said")
+@breaks("bookkeeper.catalogs.storage_credentials._said")
 def any_account_will_do(rightly: Any, key: str, host: str, told: Any) -> Any:
     """The first token of the answer is taken."""
     return (value for name, value in told.items() if name.startswith(key))

@@ -31,7 +31,7 @@ AT_ONCE = "tests/writers/test_at_once.py::"
     Scene(Writing, AFTER, "create folder/pending/source.", "wrong"),
     Fails(f"{AT_ONCE}test_a_crash_at_each_operation_in_any_order_loses_and_doubles_nothing"),
 )
-@breaks("writers.files.unpublished_files.UnpublishedFiles._upload")
+@breaks("writers.files.rolling_writer.RollingWriter._upload")
 def the_txlog_before_its_files(rightly: Any, files: Any, store: Store, item: Any) -> None:
     """A data file counts as durable at once; its bytes follow with the next one."""
     for key, data in vars(files).setdefault("late", []):
@@ -133,7 +133,7 @@ def forks_publish(rightly: Any, writer: Any) -> None:
     Fails(f"{OUTCOMES}test_a_file_older_than_half_the_orphan_age_is_written_again_under_a_new_name"),
     Fails(f"{AT_ONCE}test_files_that_grow_old_while_the_writer_waits_at_the_limit_are_written_again"),
 )
-@breaks("writers.files.unpublished_files.UnpublishedFiles.renew")
+@breaks("writers.files.rolling_writer.RollingWriter.renew")
 def old_files_are_named(rightly: Any, files: Any, store: Any, older_than: Any, spec: Any, sequence: int) -> None:
     """A txlog names files however old."""
 
@@ -273,7 +273,7 @@ def results_fit_every_reservation(rightly: Any, name: Any, spec: Any, reservatio
     "A run deletes no file that it has taken, or that a txlog may name.",
     Fails(f"{TASKS}test_what_was_taken_or_published_is_never_deleted"),
 )
-@breaks("writers.files.unpublished_files.UnpublishedFiles.paths")
+@breaks("writers.files.rolling_writer.RollingWriter.paths")
 def taken_files_are_discarded(rightly: Any, files: Any) -> frozenset[str]:
     """No file counts as taken."""
     return frozenset()
@@ -284,7 +284,7 @@ def taken_files_are_discarded(rightly: Any, files: Any) -> frozenset[str]:
     Fails(f"{TASKS}test_files_of_tasks_older_than_half_the_orphan_age_are_written_again"),
     Fails(f"{TASKS}test_the_age_counts_from_the_task_whatever_the_clock_of_its_process_says"),
 )
-@breaks("writers.files.unpublished_files.UnpublishedFiles.add_stored")
+@breaks("writers.files.rolling_writer.RollingWriter.add_stored")
 def taken_files_are_young(rightly: Any, files: Any, given: Any, at: Any, data_path: str) -> None:
     """Files of tasks count as stored when they are taken."""
     rightly(files, given, files._clock(), data_path)

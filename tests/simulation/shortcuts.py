@@ -43,7 +43,7 @@ PURE: dict[str, tuple[Key, Callable[[Any], Any]]] = {
         lambda found: found,
     ),
     "bookkeeper.format.manifest_list.decode": (lambda data, most, known: (data, most), list),
-    "bookkeeper.contract.txlog_folder._marks_from": (lambda data: data, lambda found: found),
+    "bookkeeper.contract.txlog_folder.copy_from": (lambda data: data, lambda found: found),
     # pyiceberg's, by which other programs read
     "pyiceberg.avro.file.AvroFileHeader.get_schema": (lambda header: header.meta["avro.schema"], lambda found: found),
     "pyiceberg.avro.file.resolve_reader": (

@@ -15,7 +15,8 @@ from typing import Any
 from unittest import mock
 
 from bookkeeper.config.settings import Retention
-from bookkeeper.contract.marks import PROPERTY, Marks, from_json, loads
+from bookkeeper.contract.marks import PROPERTY, Marks
+from bookkeeper.contract.marks_json import from_json, loads
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.txlog_folder import SUFFIX, Found
 from bookkeeper.tick.select import in_order

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.support.harness import percentile
-from bookkeeper.contract import marks
+from bookkeeper.contract import marks, marks_json
 from bookkeeper.contract.names import TxlogName
 from tests.soak.journal import DONE
 from tests.soak.plan import Ground, local
@@ -81,7 +81,7 @@ class Watch:
             self.wrong.append(f"the catalog names {location}, which is not there")
             return
         said = json.loads(text)["properties"].get(marks.PROPERTY)
-        for writer, known in marks.loads(said).writers.items() if said else ():
+        for writer, known in marks_json.loads(said).writers.items() if said else ():
             for run, mark in known.incarnations.items():
                 new = range(self._last.get(run, 0) + 1, mark.last + 1)
                 self.seen |= {str(TxlogName(writer, run, number)): at for number in new}

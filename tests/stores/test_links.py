@@ -12,7 +12,8 @@ from bookkeeper.errors import AlreadyExists, BookkeeperError, Missing, NotAFile,
 from bookkeeper.leases.lease import lease_on
 from bookkeeper.stores import beneath
 from bookkeeper.stores.beneath import Open, walk
-from bookkeeper.stores.local import LocalStore, kept, of_table
+from bookkeeper.stores.local import LocalStore
+from bookkeeper.stores.local_roots import kept, of_table
 from bookkeeper.stores.store import Head, Range
 from tests.stores.test_beneath import by_kernel, swap
 from tests.stores.test_untrusted import NOW

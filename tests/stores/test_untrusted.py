@@ -206,7 +206,7 @@ def test_a_card_that_is_not_read_belongs_to_no_table_and_is_written_anew(
 def test_marks_and_reasons_that_are_not_read_are_as_good_as_missing(
     root: Path, store: LocalStore, make: Callable[[Path], None]
 ) -> None:
-    from bookkeeper.contract.txlog_folder import MarksCopy
+    from bookkeeper.contract.marks_json import MarksCopy
 
     make(root / "pending" / "x")
     (root / "pending" / "x").rename(root / "marks.json")

@@ -219,7 +219,7 @@ class Ledger:
         self.desk.folder.delete([item.name])
 
     def _publish_marks(self, item: Txlog) -> None:
-        from bookkeeper.contract.txlog_folder import MarksCopy
+        from bookkeeper.contract.marks_json import MarksCopy
 
         self.desk.folder.publish_marks(MarksCopy(item.table_uuid, len(self.files), self.marks))
 

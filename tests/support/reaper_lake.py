@@ -30,6 +30,7 @@ from pyiceberg.types import LongType, NestedField
 
 from bookkeeper.config.settings import Reaper
 from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.contract.marks import Marks
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
@@ -184,7 +185,7 @@ class ReaperLake(Lake):
 
     def mark(self, snapshot: int) -> None:
         """The property bookkeeper.marks, as if it had come with `snapshot`."""
-        self._commit(SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(Marks("f", snapshot))}))
+        self._commit(SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_json.dumps(Marks("f", snapshot))}))
 
     def _commit(self, *updates: Any) -> None:
         self.catalog.commit_table(self.table(), (), updates)

@@ -218,14 +218,14 @@ def test_init_refuses_to_start_anew_over_lost_marks(lake: Lake, writer: Writes) 
 
 
 def test_a_property_restored_from_marks_json_lets_the_table_go_on(lake: Lake, writer: Writes) -> None:
-    from bookkeeper.contract import marks as marks_format
+    from bookkeeper.contract import marks_json
 
     writer.publish("a")
     lake.tick()
     copy = lake.folder.marks()
     assert copy is not None
     lose_the_property(lake)
-    change(lake, SetPropertiesUpdate(updates={PROPERTY: marks_format.dumps(copy.marks)}))
+    change(lake, SetPropertiesUpdate(updates={PROPERTY: marks_json.dumps(copy.marks)}))
     writer.publish("b")
     lake.tick()
     assert lake.keys() == ["a", "b"]

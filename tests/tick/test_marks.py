@@ -7,7 +7,7 @@ import pytest
 
 from bookkeeper.commands.replay import replay
 from bookkeeper.contract.marks import PROPERTY
-from bookkeeper.contract.txlog_folder import MarksCopy
+from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.errors import CommitConflict, IncarnationPruned, NotPossible, StorageUnavailable
 from tests.support.faults import BEFORE, Crash, Faults, crash
 from tests.support.lake import Lake, Writes

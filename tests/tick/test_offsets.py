@@ -10,6 +10,7 @@ from bookkeeper.commands.replay import replay
 from bookkeeper.commands.restore_marks import restorable, restore
 from bookkeeper.commands.verify import Audit, repair, verify
 from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract import marks_json
 from bookkeeper.contract import offsets as offsets_format
 from bookkeeper.contract.offsets import FORGOTTEN
 from bookkeeper.contract.txlog_folder import Folder
@@ -316,8 +317,8 @@ def test_a_program_that_knows_version_1_alone_halts_and_says_upgrade(
     lake.tick()
     before, text = marks_property(lake), lake.store(lake.made.folder).read("marks.json", 2**20)
     slot.reaches("c", p0="8")
-    monkeypatch.setattr(marks_format, "VERSION", 1)
-    marks_format.loads.cache_clear()
+    monkeypatch.setattr(marks_json, "VERSION", 1)
+    marks_json.loads.cache_clear()
     with pytest.raises(MarksLost, match="has version 2") as halted:
         lake.tick(lake.book())
     assert halted.value.hint == "Upgrade it."

@@ -19,7 +19,7 @@ from tests.support.desk import PLAIN, SCHEMA, START, Desk, Ledger, Tampered, onl
 from tests.support.enumerated import Point, crash_points, crashed, error_points, recorded
 from tests.support.faults import Faults, FaultyStore
 from tests.support.in_turn import Order, in_turn, orders
-from writers.files import unpublished_files
+from writers.files import rolling_writer
 from writers.timing import at_once
 from writers.writer import Writer
 
@@ -135,7 +135,7 @@ def test_of_many_files_a_bounded_number_and_size_goes_at_once(desk: Desk, monkey
         writer.publish()
         assert counts == [3, 1, 16, 16, 8]  # the round itself, the listing, then the uploads
         counts.clear()
-        monkeypatch.setattr(unpublished_files, "MOST_UPLOADED_BYTES", 1)
+        monkeypatch.setattr(rolling_writer, "MOST_UPLOADED_BYTES", 1)
         writer.write(days)
         writer.publish()
         assert counts == [3] + [1] * 40

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.contract import marks as marks_format
+from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.contract.offsets import FORGOTTEN, MOST_IN_TXLOG
-from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import Fenced, NotPossible, StorageUnavailable, TxlogCorrupt
 from bookkeeper.stores.open import open_store
 from tests.support.desk import Desk, Ledger, Tampered, only, rows

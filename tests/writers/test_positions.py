@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
+from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.contract.names import TxlogName
-from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import Fenced, StorageUnavailable, TxlogCorrupt
 from bookkeeper.stores.open import open_store
 from tests.support.desk import Desk, Ledger, Tampered, only, rows

@@ -16,7 +16,7 @@ from tests.support.keyed_rows import state
 from tests.support.lake import Lake
 from tests.support.slots import Slot, offsets_of
 from writers import Writer
-from writers.publish import slot as slots
+from writers.publish import channel_offsets
 from writers.timing import at_once
 
 
@@ -31,7 +31,7 @@ def rows(**values: str) -> pa.Table:
 @pytest.fixture
 def at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Offsets wait for no rows."""
-    monkeypatch.setattr(slots, "ALONE", slots.ALONE * 0)
+    monkeypatch.setattr(channel_offsets, "ALONE", channel_offsets.ALONE * 0)
 
 
 def test_upserts_deletes_and_offsets_alone_in_one_batch_and_in_many(tmp_path: Path, at_any_time: None) -> None:

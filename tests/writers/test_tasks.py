@@ -16,7 +16,7 @@ from bookkeeper.stores.open import open_store
 from tests.support.desk import PLAIN, SCHEMA, START, Desk, Tampered, noisy_rows, only, rows
 from tests.support.upserts import keyed_card
 from writers import Task, TaskWriter
-from writers.files import unpublished_files
+from writers.files import rolling_writer
 
 HOUR = 3_600_000
 COUNTED = Schema(*SCHEMA.fields, NestedField(4, "count", LongType(), required=False))
@@ -344,7 +344,7 @@ def test_a_task_writer_refuses_to_work_in_a_forked_process(local: Desk) -> None:
 
 
 def test_files_of_tasks_older_than_half_the_orphan_age_are_written_again(desk: Desk, monkeypatch: Any) -> None:
-    monkeypatch.setattr(unpublished_files, "MOST_UPLOADED_BYTES", 1)
+    monkeypatch.setattr(rolling_writer, "MOST_UPLOADED_BYTES", 1)
     desk.set_card(orphan_age_ms=HOUR)
     with desk.writer() as writer:
         task = writer.task()

@@ -296,7 +296,7 @@ def test_a_new_run_comes_after_every_earlier_one_though_the_clock_went_back(keye
 
 def test_a_new_run_comes_after_a_rejected_one_and_after_the_marks(keyed: Desk) -> None:
     from bookkeeper.contract.marks import Marks
-    from bookkeeper.contract.txlog_folder import MarksCopy
+    from bookkeeper.contract.marks_json import MarksCopy
     from bookkeeper.errors import PositionTaken
 
     with keyed.writer() as writer:
@@ -319,7 +319,7 @@ def test_a_new_run_comes_after_a_rejected_one_and_after_the_marks(keyed: Desk) -
 
 def test_a_run_that_says_it_started_after_2109_is_named_and_no_run_comes_after_it(keyed: Desk) -> None:
     from bookkeeper.contract.marks import Marks
-    from bookkeeper.contract.txlog_folder import MarksCopy
+    from bookkeeper.contract.marks_json import MarksCopy
 
     marks = Marks("f").advanced([TxlogName("w1", new_incarnation(2**47, bytes(10)), 1)], {}, 0)
     keyed.folder.publish_marks(MarksCopy(keyed.folder.card().table_uuid, 1, marks))

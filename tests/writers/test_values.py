@@ -36,9 +36,9 @@ from pyiceberg.types import (
 from bookkeeper.errors import SchemaRefused
 from tests.support import wide
 from tests.support.desk import SCHEMA
-from writers.loader.json_values import converter, text_converter
 from writers.loader.records import BadLine, UnknownColumn, csv_parser, ndjson_parser, table_of
 from writers.values.cast import cast
+from writers.values.json_values import converter, text_converter
 
 BOX = StructType(
     NestedField(1, "a", LongType(), required=True), NestedField(2, "at", TimestamptzType(), required=False)

@@ -163,7 +163,7 @@ def test_files_roll_at_the_cards_age(desk: Desk) -> None:
 
 
 def test_many_slow_partitions_do_not_hold_more_memory_than_allowed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("writers.files.unpublished_files.MOST_HELD_BYTES", 1_000_000)
+    monkeypatch.setattr("writers.files.rolling_writer.MOST_HELD_BYTES", 1_000_000)
     with desk.writer() as writer:
         for number in range(30):
             writer.write(rows(str(number), at=START + timedelta(days=number % 3), value=os.urandom(100_000)))

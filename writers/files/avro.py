@@ -16,7 +16,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from bookkeeper.format.bounds import Leaf
 from bookkeeper.format.open_file import ColumnMetrics, Finished
-from bookkeeper.format.partition import avro_type, compatible
+from bookkeeper.format.partition_tuples import avro_type, compatible
 from bookkeeper.format.transforms import physical
 
 log = logging.getLogger(__name__)

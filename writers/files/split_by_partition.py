@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IcebergType
 
 from bookkeeper.format.bounds import unscaled
-from bookkeeper.format.partition import avro_type, folder
+from bookkeeper.format.partition_tuples import avro_type, folder
 from bookkeeper.format.transforms import column_at, physical, transformed
 
 

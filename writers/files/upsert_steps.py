@@ -23,7 +23,7 @@ from bookkeeper.format.transforms import physical
 from writers.files.keyed_spec import KeyedSpec
 from writers.files.last_of_each_key import DELETE, INSERT, Versions, versions
 from writers.files.operations import Operations, changes, operations
-from writers.files.unpublished_files import DELETES, NamedFiles, StoredFiles, UnpublishedFiles
+from writers.files.rolling_writer import DELETES, NamedFiles, RollingWriter, StoredFiles
 from writers.files.write_spec import WriteSpec
 from writers.timing import AtOnce, Clock, Wait
 
@@ -53,7 +53,7 @@ def first_order(incarnation: str, sequence: int) -> int:
     return at << ORDER_BITS
 
 
-class Steps(UnpublishedFiles):
+class Steps(RollingWriter):
     """Takes operations, gives data files and delete files."""
 
     def __init__(
@@ -83,14 +83,14 @@ class Steps(UnpublishedFiles):
         return self._taken
 
     def bytes(self) -> int:
-        """See UnpublishedFiles."""
+        """See RollingWriter."""
         return super().bytes() + self._step.bytes
 
     def open_since(self) -> None:
         """None: no age ends a step, because each step costs readers a delete file."""
 
     def full(self) -> bool:
-        """See UnpublishedFiles."""
+        """See RollingWriter."""
         return self._number >= MOST_SPAN - 1 or self._orders >= 1 << ORDER_BITS - 1
 
     def has_room(self, count: int, spec: WriteSpec, sequence: int) -> bool:
@@ -108,11 +108,11 @@ class Steps(UnpublishedFiles):
         """Nothing to check: a keyed table takes every kind."""
 
     def deletes_fit(self, kind: int, spec: WriteSpec) -> bool:
-        """See UnpublishedFiles."""
+        """See RollingWriter."""
         return _keyed(spec).spec is not None or (kind == INSERT and not self.keep_all)
 
     def fit(self, rows: pa.Table, spec: WriteSpec, kind: int, deleted: pa.Array | None) -> Operations:
-        """See UnpublishedFiles."""
+        """See RollingWriter."""
         if deleted is not None:
             return changes(rows, spec, _keyed(spec), kind, deleted)
         return operations(rows, spec, _keyed(spec), kind)
@@ -129,7 +129,7 @@ class Steps(UnpublishedFiles):
         return len(self._finished) > before
 
     def orders(self) -> int:
-        """See UnpublishedFiles."""
+        """See RollingWriter."""
         return self._orders
 
     def add_stored(self, given: Sequence[StoredFiles], at: datetime, data_path: str) -> None:
@@ -188,7 +188,7 @@ class Steps(UnpublishedFiles):
             self._describe(key, file.finish(), "PARQUET", part.values, spec, self._number, deletes=True)
 
     def clear(self) -> None:
-        """See UnpublishedFiles."""
+        """See RollingWriter."""
         super().clear()
         self._start_over()
 
@@ -304,7 +304,7 @@ def files_of(
     at_once: AtOnce,
     attempt: str = "",
     orders: int = 0,
-) -> UnpublishedFiles:
+) -> RollingWriter:
     """
     The files of a run, or of an attempt at a task of it, none yet.
 
@@ -316,5 +316,5 @@ def files_of(
     if keep == ALL and (keyed is None or keyed.op is None):
         raise NotPossible(f"keep={ALL!r} needs an op-column, which {spec.card.table} does not have")
     if keyed is None:
-        return UnpublishedFiles(stem, clock, wait, at_once, attempt)
+        return RollingWriter(stem, clock, wait, at_once, attempt)
     return Steps(stem, incarnation, keep == ALL, clock, wait, at_once, attempt, orders)

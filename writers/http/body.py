@@ -10,7 +10,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from writers.http.arrow_body import ARROW, arrow_rows
 from writers.http.requests import Answer, Line, Partial, Refused, refused
-from writers.timing import Clock
 
 NDJSON, JSON = ("application/x-ndjson", "application/ndjson", "application/jsonl"), "application/json"
 ENCODINGS = ("", "identity", "gzip", "zstd")
@@ -118,7 +117,7 @@ def _too_many() -> Answer:
     return refused(413, f"the body has more than {MOST_ROWS} rows", "Send the rows in several requests.")
 
 
-def rows_of(body: bytes, content_type: str, partial: bool, clock: Clock, reserve: Callable[[int], None]) -> list[Line]:
+def rows_of(body: bytes, content_type: str, partial: bool, reserve: Callable[[int], None]) -> list[Line]:
     """
     The rows of a body: lines of NDJSON, or elements of a JSON array (one object is one row), numbered from 1, and
     Partial ones where that is asked for; or ArrowRows. `reserve` as in `read_body`. Raises Refused.
@@ -126,7 +125,7 @@ def rows_of(body: bytes, content_type: str, partial: bool, clock: Clock, reserve
     kind = content_type.partition(";")[0].strip().lower()
     if kind != ARROW:
         lines = _lines(body, kind, reserve)
-        return Partial(lines, clock) if partial else lines
+        return Partial(lines) if partial else lines
     if partial:
         raise Refused(refused(400, "partial=1 is for lines", "An Arrow stream is taken as a whole, or not at all."))
     rows = arrow_rows(body, MOST_ROWS, reserve)

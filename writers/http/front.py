@@ -47,7 +47,6 @@ from writers.http.tokens import Tokens, key_of
 
 #: a request that has no answer after this gets 503
 ANSWER_SECONDS = 30.0
-_USUAL = {b"": (False, False), b"wait=committed": (False, False), b"wait=published": (True, False)}
 #: what is said at most to a token beyond its quota, before jitter
 _LONGEST_WAIT = 60
 _SEQUENCE = re.compile(r"[1-9][0-9]{0,17}")
@@ -57,6 +56,8 @@ _DOCUMENT, _ROWS, _PRODUCER = "/v1/openapi.json", "/v1/tables/{table}/rows", "/v
 ROUTES = {_DOCUMENT: "GET", _ROWS: "POST", _PRODUCER: "GET"}
 #: what the query of rows may say: as without it, and the other
 QUERY = {"wait": ("committed", "published"), "partial": ("0", "1")}
+#: what `_asked_for` returns of the usual queries
+_USUAL = {b"": (False, False)} | {f"wait={it}".encode(): (it == QUERY["wait"][1], False) for it in QUERY["wait"]}
 _PATHS = {path: re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path))) for path in ROUTES}
 _THERE_IS = f"There is POST {_ROWS} and GET {_PRODUCER}; GET {_DOCUMENT} says more."
 
@@ -153,7 +154,7 @@ class Front:
             if not is_of(headers, body):
                 raise Refused(refused(401, f"{FORWARDED} is of another body"))
             came.unpacked(len(body))
-            lines = rows_of(body, headers.get("content-type", ""), partial, table.clock, reserve)
+            lines = rows_of(body, headers.get("content-type", ""), partial, reserve)
             post = Post(self._box(), lines, len(body), producer, sequence, until_published)
             del body, lines
             self._lane(table, producer).queue.put(post)

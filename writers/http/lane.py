@@ -234,7 +234,8 @@ class Lane:
 
     def _reader_of(self, writer: Writer) -> RowReader:
         if self._reader is None or self._reader.card is not writer.card:
-            self._reader = RowReader(writer)
+            assert self._newer_card is not None
+            self._reader = RowReader(writer, self._newer_card)
         return self._reader
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from writers.timing import Clock
-
 #: a line of a body and its number, from 1
 Line = tuple[int, bytes]
 PRODUCER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
@@ -94,13 +92,12 @@ def printable(error: str) -> str:
 
 class Partial(list[Line]):
     """
-    Lines of which the good ones are taken: the reader of rows says in `bad` which are none. By `clock` it looks whether
-    the table has columns by now that it does not know.
+    Lines of which the good ones are taken: the reader of rows says in `bad` which are none.
     """
 
-    def __init__(self, lines: Iterable[Line], clock: Clock) -> None:
+    def __init__(self, lines: Iterable[Line]) -> None:
         super().__init__(lines)
-        self.clock, self.bad = clock, Bad()
+        self.bad = Bad()
 
 
 class ArrowRows(list[Line]):

@@ -25,12 +25,12 @@ _UNFIT = (SchemaRefused, pa.ArrowException, ValueError, OverflowError)
 
 
 class RowReader:
-    """Reads lines as rows of the table that the writer's card says."""
+    """Reads lines as rows of the table that the writer's card says; `newer_card` is that of the writer's run."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, newer_card: NewerCard) -> None:
         self.card: Card = writer.card
         self._writer = writer
-        self._newer_card: NewerCard | None = None
+        self._newer_card = newer_card
         self._schema, former, keys = writer.row_schema, writer.former_names, writer.keys
         self._arrow, self._former = schema_to_pyarrow(self._schema), former
         self._parse = FORMAT.rows_parser(self._schema, b"", former, keys)
@@ -50,8 +50,8 @@ class RowReader:
         bad, unknown = Bad(), list[UnknownColumn]()
         table = pa.concat_tables(self._good(lines, bad, unknown))
         if isinstance(lines, Partial):
-            if unknown and self._has_newer_card(lines):
-                return RowReader(self._writer).rows(lines)
+            if unknown and self._newer_card.ask():
+                return RowReader(self._writer, self._newer_card).rows(lines)
             lines.bad = bad
         elif bad.count:
             raise Refused(bad.refused(400, NOTHING_TAKEN))
@@ -111,10 +111,6 @@ class RowReader:
         for column in found.columns:
             _check_times(column)
         return found
-
-    def _has_newer_card(self, lines: Partial) -> bool:
-        self._newer_card = self._newer_card or NewerCard(self._writer, lines.clock)
-        return self._newer_card.ask()
 
 
 def _check_times(column: pa.ChunkedArray) -> None:

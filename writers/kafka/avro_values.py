@@ -16,8 +16,8 @@ from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapTy
 
 from bookkeeper.format.csv_json_types import shown
 from writers.kafka.avro_schema import Avro
-from writers.loader.json_values import Convert, text_converter
-from writers.loader.json_values import converter as json_converter
+from writers.values.json_values import Convert, text_converter
+from writers.values.json_values import converter as json_converter
 
 _EXACT = Context(prec=4000)
 #: of a decimal; 38 digits need 17

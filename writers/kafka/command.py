@@ -168,10 +168,7 @@ def run_kafka(
     def tell() -> None:
         progress.tell(_counts(tables, clock() - began))
         if options["metrics"]:
-            try:
-                replace_file(options["metrics"], metrics(tables))
-            except NotPossible as error:
-                log.warning("metrics not written", extra={"action": "metrics", "cause": str(error)})
+            _write_metrics(options["metrics"], tables)
 
     with repeating(tell, _FIGURES_SECONDS, "figures of kafka"):
         run_tables(tables, read_slot)
@@ -179,6 +176,13 @@ def run_kafka(
     progress.close(_counts(tables, clock() - began))
     if stop.requested:
         say("stopped; start it again with the same --name to continue")
+
+
+def _write_metrics(path: str, tables: Sequence[Shared]) -> None:
+    try:
+        replace_file(path, metrics(tables))
+    except NotPossible as error:
+        log.warning("metrics not written", extra={"action": "metrics", "cause": str(error)})
 
 
 def run_group(folder: Folder, name: str, options: Mapping[str, Any], clock: Clock) -> None:

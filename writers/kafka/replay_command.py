@@ -4,6 +4,7 @@ The command `writer kafka-replay`, with its options parsed.
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from bookkeeper.console.output import printable, say
@@ -18,7 +19,7 @@ from writers.kafka.client import properties_in
 from writers.kafka.command import reading_of
 from writers.kafka.replay import Replay, Target
 from writers.kafka.source import reader_of
-from writers.timing import Clock
+from writers.timing import Clock, Wait
 from writers.writer import Writer
 
 #: reasons that are shown
@@ -45,24 +46,16 @@ def run_replay(
     if letters is None:
         hint = "Give --table of a table with dead-letters = true, or --dead-letters URL."
         raise ConfigInvalid("it is not said where the dead letters are", hint=hint)
-    writer_name = check_writer(letter_export.replay_name(name))
-    export = letter_export.opened(file)
-
-    def opened(url: str) -> Target:
-        folder = Folder(stores(url))
-        patience: timedelta = options["patience"]
-        return Target(
-            folder, Writer.open(folder, writer_name, clock=clock, wait=stop.wait, patience=patience, stores=stores)
-        )
-
-    began = clock()
+    patience = options["patience"]
+    opener = partial(_opened, stores, check_writer(letter_export.replay_name(name)), clock, stop.wait, patience)
+    export, began = letter_export.opened(file), clock()
 
     def counts(replay: Replay) -> dict[str, Any]:
         seconds = max((clock() - began).total_seconds(), 0.001)
         return {"replayed": replay.replayed, "bad": replay.bad, "rows/s": round(replay.replayed / seconds)}
 
-    target = opened(rows)
-    with target.writer, (aside := opened(letters)).writer:
+    target = opener(rows)
+    with target.writer, (aside := opener(letters)).writer:
         show(target.writer)
         replay = Replay(
             export,
@@ -72,12 +65,23 @@ def run_replay(
             lambda writer: reader_of(writer, form, filled),
             clock,
             stop.wait,
-            options["patience"],
+            patience,
             lambda replay: progress.tell(counts(replay)),
         )
         done = replay.run()
         progress.close(counts(replay))
+    _say_outcome(replay, done)
+
+
+def _say_outcome(replay: Replay, done: bool) -> None:
     for reason, offset in [*replay.reasons.items()][:_MOST_SHOWN]:
         say(f"still bad, such as offset {offset}: {printable(reason)}")
     if not done:
         say("stopped before the end; start it again with the same file and --name to continue")
+
+
+def _opened(
+    stores: Callable[[str], Store], name: str, clock: Clock, wait: Wait, patience: timedelta, url: str
+) -> Target:
+    folder = Folder(stores(url))
+    return Target(folder, Writer.open(folder, name, clock=clock, wait=wait, patience=patience, stores=stores))

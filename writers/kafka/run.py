@@ -7,19 +7,20 @@ only after the topics were looked at once more: what was read between two looks 
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import Backpressure, SourceUnavailable, StorageUnavailable
+from writers.kafka.bad_messages import BadMessages
 from writers.kafka.client import OFFSET_LOST, PARTITION_EOF, Cluster, SlotConsumer
 from writers.kafka.cursor import Batch, Cursor, Handling, TopicChanged, sorted_batch
 from writers.kafka.lag import Ages, offset_lags
 from writers.kafka.letters import Letters
 from writers.kafka.lost_place import lost_place, may_go_on
-from writers.kafka.messages import Bad, Converted, Message, Outdated, converted, partition_of
+from writers.kafka.messages import Converted, Message, Outdated, converted, partition_of
 from writers.kafka.named_topics import not_there, seen_of
 from writers.kafka.partitions import Partition, Seen, Topic, next_of
 from writers.loader.change_lines import split_deleted
@@ -66,6 +67,7 @@ class Run:
         self._cluster, self._consumer, self._writer = cluster, consumer, writer
         self._handling, self._clock, self._wait = handling, clock, wait
         self.cursors = {cursor.partition: cursor for cursor in cursors}
+        self._bad = BadMessages(letters, self.cursors, self._stop, handling.skipped)
         self._moved = {cursor.channel: cursor.text for cursor in fresh}
         #: topics of rows that are not published, also of partitions that have stopped since
         self._touched = dict[str, Topic]()
@@ -156,7 +158,7 @@ class Run:
         """False where there are messages to put aside and no txlog of this run is committed: nothing is taken then."""
         size = sum(map(len, messages)) / len(messages) + _MESSAGE_BYTES
         self._most = max(1, min(MOST_MESSAGES, round(self._handling.batch_bytes / size)))
-        judged, rest = self._judged(messages)
+        judged, rest = self._bad.judged(messages, self._reader)
         result = self._converted(rest) if rest else Converted()
         if self._letters is not None and (judged or any(not bad.final for bad in result.bad)) and not self._fences():
             return False
@@ -179,33 +181,9 @@ class Run:
             else:
                 (self._writer.upsert if self._writer.keys else self._writer.write)(rows, offsets=self._moved)
             self._moved, self._bytes = {}, self._bytes + rows.nbytes
-        self._put_aside([*judged, *result.bad], result.stopped)
-        self._tell_bad(result)
+        self._bytes += self._bad.put_aside([*judged, *result.bad], result.stopped)
+        self._bad.report(result.bad)
         return True
-
-    def _judged(self, messages: list[Message]) -> tuple[list[Bad], list[Message]]:
-        """Those that an earlier run, or this one, has put aside, and the others."""
-        if self._letters is None:
-            return [], messages
-        judged, rest = list[Bad](), list[Message]()
-        for message in messages:
-            cursor = self.cursors[partition_of(message)]
-            if self._letters.judged(cursor.channel, message.offset()):
-                judged.append(Bad(message, self._reason(message), skipped=True))
-            else:
-                rest.append(message)
-        return judged, rest
-
-    def _reason(self, message: Message) -> str:
-        found = converted(self._reader, [message], skips=1, is_newest=True).bad
-        return found[0].reason if found else "it was no row for an earlier run, which has put it aside"
-
-    def _put_aside(self, bad: list[Bad], stopped: Mapping[Partition, int]) -> None:
-        if self._letters is None:
-            return
-        for item in bad:
-            if item.skipped and item.offset < stopped.get(item.partition, item.offset + 1):
-                self._bytes += self._letters.add(self.cursors[item.partition].channel, item.message, item.reason)
 
     def _fences(self) -> bool:
         """
@@ -235,16 +213,6 @@ class Run:
         if self._writer.card is not self._card:
             self._card, self._reader = self._writer.card, self._handling.reader(self._writer)
         return converted(self._reader, messages, skips, is_newest=True)
-
-    def _tell_bad(self, result: Converted) -> None:
-        for bad in result.bad:
-            facts = {"action": "skip", "partition": str(bad.partition), "offset": bad.offset, "cause": bad.reason}
-            if bad.skipped:
-                log.warning("bad message skipped", extra=facts)
-            else:
-                hint = "Mend the table, or let the message be passed over: a greater --max-bad."
-                self._stop(bad.partition, f"the message at offset {bad.offset} is no row: {bad.reason}", hint)
-        self._handling.skipped(sum(bad.skipped for bad in result.bad))
 
     def _note(self, event: Message) -> None:
         """An event of a partition, or of the connection, in place of a message."""

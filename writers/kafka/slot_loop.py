@@ -7,7 +7,7 @@ then tried anew now and then, alone; the others go on.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -34,6 +34,7 @@ from writers.kafka.source import Shared
 from writers.kafka.start_offsets import StartOffsets
 from writers.kafka.start_option import chosen
 from writers.publish.suspects import Suspects, rejected_offsets
+from writers.timing import backoff
 from writers.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,8 @@ log = logging.getLogger(__name__)
 STEP_SECONDS = 0.5
 #: with `until_end`: how long a partition that is published alone waits for its commit
 PROOF = timedelta(seconds=30)
-_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
+#: in seconds, before a run that begins anew
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 #: longer than a lease lasts without its holder, and than another share is given grace
 _LEASE_ENDS = timedelta(seconds=30)
 
@@ -59,7 +61,7 @@ class SlotLoop:
 
     def __call__(self) -> None:
         """Returns when a stop is requested or, with `until_end`, all is read."""
-        lease, pause = self._shared.lease(self._shared.opener.folder(), self._slot), _FIRST_PAUSE
+        lease, pauses = self._shared.lease(self._shared.opener.folder(), self._slot), _pauses()
         began = self._shared.clock()
         try:
             while not (self._shared.stopping() or self._shared.failures):
@@ -73,11 +75,10 @@ class SlotLoop:
                         continue
                     if self._turn(lease):
                         return
-                    pause = _FIRST_PAUSE
+                    pauses = _pauses()
                 except (Backpressure, Fenced, Halt, Retry, UnknownOutcome, TopicChanged) as exc:
                     self._report(exc)
-                    self._shared.wait(pause.total_seconds())
-                    pause = min(pause * 2, _LONGEST_PAUSE)
+                    self._shared.wait(next(pauses))
         finally:
             with suppress(StorageUnavailable):  # then it ends by itself
                 lease.release()
@@ -224,6 +225,10 @@ class SlotLoop:
         if count:
             self._shared.skipped[self._name] = self._shared.skipped.get(self._name, 0) + count
             writer.figures.bad += count
+
+
+def _pauses() -> Iterator[float]:
+    return backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
 
 
 def read_slot(shared: Shared, slot: int) -> None:

@@ -12,13 +12,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from threading import Lock, Thread
 
-from bookkeeper.contract.offsets import Offsets, is_slot, slot_name, slot_of
+from bookkeeper.contract.offsets import Offsets, is_slot, slot_name
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import NotPossible, SourceUnavailable
-from bookkeeper.leases.failover import FailoverLease
 from bookkeeper.leases.lease import Lease
-from bookkeeper.leases.slot_lease import slot_lease
 from bookkeeper.threads import start as start_thread
+from writers.kafka.assignment import lease_of, slots_of
 from writers.kafka.client import Cluster
 from writers.kafka.letters import Letters, check_without, opened
 from writers.kafka.messages import PARTS, Form, MessageReader
@@ -33,8 +32,6 @@ from writers.writer import Writer
 log = logging.getLogger(__name__)
 
 TOPICS_EVERY = timedelta(seconds=30)
-#: a slot of another share is taken once it has been free for so long, and offered back so often, for a moment
-_GRACE, _OFFER, _PAUSE = timedelta(seconds=5), timedelta(minutes=1), timedelta(seconds=3)
 
 
 @dataclass(frozen=True)
@@ -135,10 +132,7 @@ class Shared:
         return {item for item, own in self._slots(topics) if own == name and item not in self.stopped}
 
     def _slots(self, topics: Mapping[str, Topic]) -> Iterator[tuple[Partition, str]]:
-        for topic in topics.values():
-            for number in range(topic.count):
-                slot = slot_of(self.wanted.name, topic.channel(number), self.wanted.slots)
-                yield Partition(topic.name, number), slot
+        return slots_of(self.wanted.name, self.wanted.slots, topics)
 
     def stop(self, slot: str, partition: Partition, reason: str, hint: str) -> None:
         """A partition goes on no further until this process is started again."""
@@ -216,9 +210,7 @@ class Shared:
 
     def lease(self, folder: Folder, slot: int) -> Lease:
         """The lease of a slot: this instance's own, or borrowed while another one is away."""
-        lease = slot_lease(folder.store, slot_name(self.wanted.name, slot))
-        number, shares = self.wanted.share
-        return lease if slot % shares == number - 1 else FailoverLease(lease, _GRACE, _OFFER, _PAUSE)
+        return lease_of(folder.store, self.wanted.name, slot, self.wanted.share)
 
 
 def reader_of(writer: Writer, form: Form | None, filled: Mapping[str, str]) -> MessageReader:

@@ -11,8 +11,8 @@ from threading import Thread
 
 from bookkeeper.errors import ConfigInvalid
 from bookkeeper.threads import start as start_thread
-from writers.commands import folder_url, letters_url
 from writers.kafka.source import Shared, run
+from writers.txlog_folders import folder_url, letters_url
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IcebergType, ListType, NestedField, StructType
 
 from bookkeeper.format.input_files import BYTE_ORDER_MARK, csv_table
-from writers.loader.json_values import MOST_SINGLE, converter, text_converter
 from writers.loader.records import storage_types
-from writers.loader.texts import decimal_digits, from_texts
+from writers.values.json_values import MOST_SINGLE, converter, text_converter
+from writers.values.text_columns import decimal_digits, from_texts
 
 #: reads a block of so many lines, each one row; None when that is not sure
 ReadBlock = Callable[[bytes, int], pa.Table | None]
@@ -105,12 +105,8 @@ def csv_reader(
     may_be_blank = delimiter in "\t " or len(fields) == 1
 
     def read_block(data: bytes, lines: int) -> pa.Table | None:
-        if not _plain(data) or data.count(b"\r") != data.count(b"\r\n"):
-            return None  # a lone carriage return ends a line for Arrow
-        if b'"' in data and b'"' in quoted.sub(b"", b"\n" + data):
-            return None  # Arrow takes what follows a closing quote, and a quoted line break
-        if may_be_blank and re.search(rb"\n[ \t\v\f\r]*(\n|$)", b"\n" + data.rstrip(b"\r\n")):
-            return None  # blank lines are no records
+        if not _reads_alike(data, quoted, may_be_blank):
+            return None
         # Arrow reads 0x1F as a whole number; in a block that may hold one they are read as texts.
         hexadecimal = (b"x" in data or b"X" in data) and re.search(rb"0[xX]", data)
         columns = {**types, **dict.fromkeys(whole, _TEXT)} if hexadecimal else types
@@ -126,6 +122,16 @@ def csv_reader(
         return pc.fill_null(column, pa.scalar("", _TEXT))
 
     return read_block
+
+
+def _reads_alike(data: bytes, quoted: "re.Pattern[bytes]", may_be_blank: bool) -> bool:
+    """Whether Arrow finds the records that the parser finds."""
+    if not _plain(data) or data.count(b"\r") != data.count(b"\r\n"):
+        return False  # a lone carriage return ends a line for Arrow
+    if b'"' in data and b'"' in quoted.sub(b"", b"\n" + data):
+        return False  # Arrow takes what follows a closing quote, and a quoted line break
+    is_blank = may_be_blank and re.search(rb"\n[ \t\v\f\r]*(\n|$)", b"\n" + data.rstrip(b"\r\n"))
+    return not is_blank  # blank lines are no records
 
 
 def _quoted_field(delimiter: str) -> "re.Pattern[bytes]":

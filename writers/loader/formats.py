@@ -12,7 +12,6 @@ from bookkeeper.format.input_files import all_end
 from writers.changes import Change, debezium, flat
 from writers.loader.blocks import ReadBlock, csv_reader, ndjson_reader
 from writers.loader.change_lines import change_parser, flat_reader, with_op
-from writers.loader.json_values import converter, text_converter
 from writers.loader.records import (
     Parse,
     Row,
@@ -25,6 +24,7 @@ from writers.loader.records import (
     row_maker,
 )
 from writers.sources.source import first_line
+from writers.values.json_values import converter, text_converter
 
 
 @dataclass(frozen=True, slots=True)

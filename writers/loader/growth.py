@@ -29,9 +29,9 @@ from bookkeeper.format.csv_json_types import type_of_json, type_of_text
 from bookkeeper.format.input_files import csv_cells
 from writers.loader.blocks import ReadBlock
 from writers.loader.formats import Format
-from writers.loader.json_values import converter, text_converter
 from writers.loader.records import BadLine, Row, UnknownColumn, csv_columns, csv_decoder, ndjson_decoder
 from writers.sources.source import Block
+from writers.values.json_values import converter, text_converter
 from writers.values.unknown_fields import requests_for
 from writers.writer import Writer
 

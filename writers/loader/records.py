@@ -16,7 +16,7 @@ from pyiceberg.types import DecimalType, IcebergType, NestedField
 from bookkeeper.errors import SchemaRefused
 from bookkeeper.format.input_files import csv_cells
 from bookkeeper.format.json_decoder import check_keys, line_decoder
-from writers.loader.json_values import converter, text_converter
+from writers.values.json_values import converter, text_converter
 
 Row = Mapping[int, Any]
 Parse = Callable[[bytes], Row]

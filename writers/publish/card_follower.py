@@ -9,7 +9,7 @@ from typing import Any
 from bookkeeper.contract.card import Card
 from bookkeeper.contract.txlog_folder import NO_CARD, Folder
 from bookkeeper.errors import Missing, NotPossible, StorageUnavailable, WrongFolder
-from bookkeeper.stores.local import of_table
+from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.store import Store
 from writers.files.write_spec import WriteSpec, check_same_table, may_share_txlog

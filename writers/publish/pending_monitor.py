@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from bookkeeper.contract.marks import FUTURE_MS
+from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.contract.names import IncarnationKey, TxlogName, started_ms
 from bookkeeper.contract.offsets import FORGOTTEN, Offsets
 from bookkeeper.contract.txlog import Txlog
-from bookkeeper.contract.txlog_folder import REJECTED, Folder, Found, MarksCopy
+from bookkeeper.contract.txlog_folder import REJECTED, Folder, Found
 from bookkeeper.errors import Backpressure, Fenced
 from writers.metrics import WriterMetrics
 from writers.timing import AtOnce, Clock, Wait, millis, retry

@@ -27,7 +27,7 @@ from bookkeeper.errors import (
     Unfit,
     UnknownOutcome,
 )
-from writers.files.unpublished_files import NamedFiles
+from writers.files.rolling_writer import NamedFiles
 from writers.files.write_spec import WriteSpec
 from writers.publish.pending_monitor import sound
 from writers.timing import Wait, retry

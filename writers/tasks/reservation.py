@@ -10,7 +10,7 @@ from bookkeeper.contract.card import Card, dumps
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import BookkeeperError, NotPossible
 from bookkeeper.stores.locations import join
-from writers.files.unpublished_files import StoredFiles
+from writers.files.rolling_writer import StoredFiles
 from writers.files.write_spec import WriteSpec
 from writers.tasks.handover import Handover
 from writers.tasks.results import check_together, decode, locations

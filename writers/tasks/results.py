@@ -21,7 +21,7 @@ from bookkeeper.format import manifest
 from bookkeeper.format.entries import ADDED, DATA, EQUALITY_DELETES, DataFile, Entry
 from bookkeeper.format.layout import parse_layout
 from bookkeeper.stores.locations import join, normal
-from writers.files.unpublished_files import NamedFiles, StoredFiles
+from writers.files.rolling_writer import NamedFiles, StoredFiles
 from writers.files.upsert_steps import ORDER_BITS
 from writers.files.write_spec import WriteSpec
 from writers.publish.publisher import encoded

@@ -23,12 +23,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from bookkeeper.contract import card as cards
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import NotPossible
-from bookkeeper.stores.local import of_table
+from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from writers.files.last_of_each_key import DELETE, INSERT, UPSERT
 from writers.files.operations import booleans
-from writers.files.unpublished_files import StoredFiles
+from writers.files.rolling_writer import StoredFiles
 from writers.files.upsert_steps import NO_DELETES, NO_ROOM, files_of
 from writers.files.write_spec import WriteSpec
 from writers.one_at_a_time import one_at_a_time

@@ -1,1 +1,1 @@
-"""Values in: lines and Arrow rows as the table's columns, and what Iceberg makes of them."""
+"""Values of JSON, of texts and of Arrow as those of the table's columns, and what Iceberg makes of them."""

@@ -42,6 +42,7 @@ from writers.metrics import WriterMetrics
 from writers.newer_card import NewerCard
 from writers.opener import Opener
 from writers.publish.publisher import resume
+from writers.timing import backoff
 from writers.watch.events import Dropped, Receive, receive
 from writers.watch.halves import Halves
 from writers.watch.metrics import EMPTY, LOADED, REJECTED, WatchFigures
@@ -83,8 +84,8 @@ class Watcher:
         self._reader: ObjectReader
         #: since when nothing was seen to get in
         self._still_since = opener.clock()
-        #: before a run that begins anew, in seconds; it grows until something gets in
-        self._next_pause = _FIRST_PAUSE
+        #: before runs that begin anew, in seconds; they grow until something gets in
+        self._pauses = backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
 
     @property
     def left(self) -> list[str]:
@@ -109,7 +110,7 @@ class Watcher:
                     if self._gives_up(exc):
                         raise
                     self._report(exc)
-                    seconds, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
+                    seconds = next(self._pauses)
                 except Exception as exc:
                     if isinstance(exc, BookkeeperError) or not self._doing:
                         raise
@@ -300,7 +301,8 @@ class Watcher:
         writer.publish(position=plan.position.encoded())
         if self._until_committed(writer):
             return True
-        self._published, self._next_pause, self._still_since = None, _FIRST_PAUSE, self._clock()
+        self._published, self._still_since = None, self._clock()
+        self._pauses = backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._prefix.finish(plan)
         self.figures.count(LOADED, len(plan.objects))
         for item in plan.objects:

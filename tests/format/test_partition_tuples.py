@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyiceberg.types import IcebergType
 
 from bookkeeper.format.layout import physical
-from bookkeeper.format.partition import avro_type, compatible
+from bookkeeper.format.partition_tuples import avro_type, compatible
 from tests.format.strategies import TYPES
 
 #: spec, "Appendix A: Avro"

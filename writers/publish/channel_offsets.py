@@ -25,7 +25,7 @@ NO_MARKS = Marks("")
 _EACH = "Give offsets with each write; {} where their offset follows with later rows. publish() first what needs none."
 
 
-class Slot:
+class ChannelOffsets:
     """
     `reached` is what the channels have reached at the end of the writer's chain, `waiting` what the next txlog says.
     """

@@ -13,7 +13,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyiceberg.types import DecimalType, IcebergType
 
 from bookkeeper.format.csv_json_types import CLOCK, TIMES
-from writers.loader.json_values import Convert
+from writers.values.json_values import Convert
 
 #: days from 0001-01-01 to 1970-01-01: Python has no earlier date; a zone can move a time by a day
 _FIRST_DAY = -719_162

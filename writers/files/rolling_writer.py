@@ -81,7 +81,7 @@ class StoredFiles(NamedTuple):
         return max((item.number for item in self.files.data + self.files.deletes), default=0)
 
 
-class UnpublishedFiles:
+class RollingWriter:
     """
     Of an append-only table: takes rows in the schema of a WriteSpec and gives DataFiles. Rows that were taken are never
     lost by an error here. Steps does the same for a keyed table.
