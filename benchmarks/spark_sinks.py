@@ -29,7 +29,7 @@ from benchmarks.support.daemon import running
 from benchmarks.support.harness import Chosen, Timing, alone, in_turns, number, percentile, times
 from benchmarks.support.lake import Lake, configured
 from benchmarks.support.lake import written as written_to
-from benchmarks.support.spark_upserts import TXLOGS, measure_upserts
+from benchmarks.support.spark_upserts import TXLOGS, UPSERTS, measure_upserts
 from benchmarks.visibility import drained, generating
 from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.consumers.place_on_main import end
@@ -278,6 +278,8 @@ def measure(chosen: Chosen) -> None:
             chosen.report.table("spark-rate", f"One query, {size.rows:,} rows", ("side", "rows/s", "time"))
             for side, timing in took.items():
                 chosen.report.row(side, f"{size.rows / timing.wall * 1000:,.0f}", times(timing.wall, took[TXLOGS].wall))
+            title = f"{size.changes:,} changes of {size.keys:,} keys, micro-batches: {size.batches}"
+            chosen.report.table("spark-upserts", title, UPSERTS)
             measure_upserts(chosen, spark, root, size.changes, size.keys, size.batches)
         finally:
             spark.stop()

@@ -111,11 +111,9 @@ UPSERTS = ("side", "one query", "two queries, half the keys each", "files of one
 
 def measure_upserts(chosen: Chosen, spark: Any, root: Path, count: int, keys: int, batches: int) -> None:
     """
-    The table of upserts: `count` changes of `keys` keys in `batches` micro-batches.
+    The rows of the table of upserts: `count` changes of `keys` keys in `batches` micro-batches.
     """
     changes = Upserts(spark, root, count, keys, batches)
-    title = f"{count:,} changes of {keys:,} keys, micro-batches: {batches}"
-    chosen.report.table("spark-upserts", title, UPSERTS)
     keyed = partial(Lake.at, storage={"name": "keyed"}, discover="notify", schema=KEYED, partition_by=[], key=["id"])
     one, two = keyed(root / "keyed-1"), keyed(root / "keyed-2")
     with running(one.path):

@@ -37,10 +37,11 @@ from pyiceberg.types import (
 
 from bookkeeper.errors import SchemaRefused
 from tests.support.desk import Clock
-from writers.loader import blocks, texts
+from writers.loader import blocks
 from writers.loader.formats import Format
 from writers.loader.lines import BadLines, Loader
 from writers.sources.source import Block, SourcePosition, file_blocks
+from writers.values import text_columns
 
 
 class Rows:
@@ -415,9 +416,9 @@ def test_what_arrow_is_laxer_about_would_be_seen(
     "check, line",
     [
         ("_quoted_field", '"a"b,1\na,1\n'),
-        ("texts._FIRST_DAY", ",1,0000-01-01\n,1,2026-01-01\n"),
-        ("texts._matching", ",1,,0x1F\n,1,,1\n"),
-        ("texts.decimal_digits", ",1,,,123456789012304567890.123456789\n,1,,,1\n"),
+        ("text_columns._FIRST_DAY", ",1,0000-01-01\n,1,2026-01-01\n"),
+        ("text_columns._matching", ",1,,0x1F\n,1,,1\n"),
+        ("text_columns.decimal_digits", ",1,,,123456789012304567890.123456789\n,1,,,1\n"),
     ],
 )
 def test_what_arrow_is_laxer_about_in_csv_would_be_seen(
@@ -430,11 +431,11 @@ def test_what_arrow_is_laxer_about_in_csv_would_be_seen(
     _same(data.encode(), schema, place, "csv")
     laxer = {
         "_quoted_field": lambda delimiter: re.compile(rb'"'),
-        "texts._FIRST_DAY": -(10**6),
-        "texts._matching": lambda given, pattern, target: texts._cast(given, target),
-        "texts.decimal_digits": lambda kind: ".*",
+        "text_columns._FIRST_DAY": -(10**6),
+        "text_columns._matching": lambda given, pattern, target: text_columns._cast(given, target),
+        "text_columns.decimal_digits": lambda kind: ".*",
     }
-    module = "writers.loader." + (check if "." in check else f"blocks.{check}")
+    module = f"writers.values.{check}" if "." in check else f"writers.loader.blocks.{check}"
     monkeypatch.setattr(module, laxer[check])
     with pytest.raises(AssertionError):
         _same(data.encode(), schema, place, "csv")
