@@ -160,14 +160,14 @@ def test_any_other_key_is_passed_over() -> None:
     assert said(decoded(with_header(txlog(), {"iceberg.schema": b"{}", "mine": b"\xff"}))) == said(decoded(txlog()))
 
 
-@pytest.mark.parametrize("version", [b"4", b"10", b"000004"])
+@pytest.mark.parametrize("version", [b"5", b"10", b"000005"])
 def test_a_newer_version_is_held_and_not_refused(version: bytes) -> None:
-    with pytest.raises(NewerVersion, match="this bookkeeper knows up to 3"):
+    with pytest.raises(NewerVersion, match="this bookkeeper knows up to 4"):
         decoded(with_header(txlog(), own(version=version)))
 
 
 def test_a_newer_version_is_held_whatever_else_it_changed() -> None:
-    newer = own(version=b"4", priority=b"high", writer=None, sequence=b"x")
+    newer = own(version=b"5", priority=b"high", writer=None, sequence=b"x")
     data = with_header(txlog(), {**newer, "avro.schema": b"{}", "format-version": b"3"})
     for other in (data, data[:-20], data + b"more", data.replace(b"deflate", b"zstdnew")):
         with pytest.raises(NewerVersion):

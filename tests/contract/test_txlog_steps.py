@@ -170,8 +170,8 @@ def test_a_txlog_of_version_1_that_says_2_is_refused_however_often_its_header_wa
 
 
 def test_a_newer_version_is_held_however_its_deletes_look() -> None:
-    with pytest.raises(NewerVersion, match="format version 4"):
-        decoded(with_header(steps(), own(version=b"4", deletes=b"new")))
+    with pytest.raises(NewerVersion, match="format version 5"):
+        decoded(with_header(steps(), own(version=b"5", deletes=b"new")))
 
 
 def test_an_unchanged_delete_manifest_is_good() -> None:

@@ -233,12 +233,12 @@ def test_of_two_instances_that_watch_one_prefix_one_works_and_has_rights_of_its_
     assert probes == [{"path": "/metrics", "port": container["ports"][0]["name"]}] * 2
 
 
-def test_the_disk_of_what_watches_has_room_for_the_object_that_it_reads_and_for_one_of_a_killed_run() -> None:
+def test_the_disk_of_what_watches_has_room_for_the_object_that_it_reads() -> None:
     command = dict(commands())["writer", "watch"]
     largest = command.make_context("watch", CONTAINERS["Deployment/watch-writer"]["args"][2:]).params["max_object"]
     (tmp,) = PODS["Deployment/watch-writer"]["spec"]["volumes"]
 
-    assert int(tmp["emptyDir"]["sizeLimit"].removesuffix("Mi")) * 2**20 > 2 * largest
+    assert int(tmp["emptyDir"]["sizeLimit"].removesuffix("Mi")) * 2**20 > largest
 
 
 def test_annotations_of_the_accounts_are_examples() -> None:

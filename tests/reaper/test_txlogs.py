@@ -157,7 +157,7 @@ def test_rejected_bytes_that_no_replay_can_ever_take_stop_nothing(old: ReaperLak
 
 def test_a_txlog_of_a_newer_version_stops_the_run(old: ReaperLake) -> None:
     file = DataFile(dead(old) + "2", "PARQUET", (), 1, 100)
-    meta = manifest.header(old.table().schema(), old.table().spec()) | {"bookkeeper.version": b"4"}
+    meta = manifest.header(old.table().schema(), old.table().spec()) | {"bookkeeper.version": b"5"}
     (old.folder_path / "pending" / str(NAME)).write_bytes(manifest.encode(meta, [added(file)]))
     with pytest.raises(NewerVersion):
         old.reap()
@@ -235,7 +235,7 @@ def test_one_refused_under_a_lower_limit_keeps_its_files_for_the_limit_may_be_ra
 
 @pytest.mark.parametrize("place", ["pending", "rejected"])
 def test_a_newer_version_stops_the_run_even_where_it_looks_like_nothing_to_us(old: ReaperLake, place: str) -> None:
-    (old.folder_path / place / str(NAME)).write_bytes(avro.encode({"bookkeeper.version": b"4"}, [avro.Block(1, b"?")]))
+    (old.folder_path / place / str(NAME)).write_bytes(avro.encode({"bookkeeper.version": b"5"}, [avro.Block(1, b"?")]))
     with pytest.raises(NewerVersion):
         old.reap()
     assert len(old.history()) == 5

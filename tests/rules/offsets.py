@@ -276,7 +276,7 @@ def rehash_forgets_runs(rightly: Any, marks: Marks, names: Any, *given: Any) -> 
     Fails(f"{WRITER}test_a_bookkeeper_that_was_set_back_gets_no_offsets_and_the_rows_are_kept"),
 )
 @breaks("writers.publish.channel_offsets.check_known")
-def offsets_for_any_bookkeeper(rightly: Any, card: Any) -> None:
+def offsets_for_any_bookkeeper(rightly: Any, card: Any, offsets: Offsets) -> None:
     """The card is not asked which versions of txlogs are known."""
 
 

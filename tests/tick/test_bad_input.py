@@ -264,7 +264,7 @@ def test_a_bad_txlog_that_cannot_be_moved_stops_no_other(lake: Lake, writer: Wri
 
 
 def test_a_newer_version_is_held_loudly_once_and_gets_in_never(lake: Lake, writer: Writes, caplog: Any) -> None:
-    name, data = with_header(Writes(lake, "bad"), "x", bookkeeper__version=b"4", bookkeeper__new=b"1")
+    name, data = with_header(Writes(lake, "bad"), "x", bookkeeper__version=b"5", bookkeeper__new=b"1")
     lake.put(f"pending/{name}", data)
     book = lake.book()
     for key in "ab":

@@ -81,9 +81,9 @@ class ObjectReader:
         """
         form = self._reading.form(key)
         growth = self._growth_of(form)
-        with _spooled(data) as name, suppress(NoRows, *_UNREADABLE):
-            if growth.is_on and row_kind(name) is None:
-                for header, block in self._blocks(form, name):
+        if growth.is_on:
+            with _spooled(data) as name, suppress(NoRows, *_UNREADABLE):
+                for header, block in self._blocks(form, name) if row_kind(name) is None else ():
                     self._writer.ask(growth.of_block(block, header) or [])
         self._readers.clear()
 

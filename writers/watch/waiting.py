@@ -53,8 +53,8 @@ class Waiting:
         self._listed_at: datetime | None = None
         #: keys that are not taken, of the last listing; and those of which the log has said so
         self._left, self._said = set[str](), set[str]()
-        #: whether an event said, since the last listing, that something was dropped
-        self._told = False
+        #: whether an event came since the last listing
+        self._soon = False
         #: whether younger objects than may be taken were listed; whether the listing had more than it gave; whether
         #: anything came of it
         self._young = self._cut = self._moved = False
@@ -79,14 +79,14 @@ class Waiting:
         left = self._every() - (self._clock() - self._listed_at)
         return max(0.1, min(left, self._every()).total_seconds())
 
-    def told(self) -> None:
-        """An event says that something was dropped: it is listed soon. Whether it is there, the listing says."""
-        self._told = True
+    def list_soon(self) -> None:
+        """An event came: the next listing is soon, and shows what is there."""
+        self._soon = True
 
     def _every(self) -> timedelta:
-        """Between two listings; what an event told of may be too young at first, and then no other event comes."""
-        soon = self._told or (self._wanted.queue and self._young)
-        return min(self._wanted.every, max(self._wanted.settle, SOON)) if soon else self._wanted.every
+        """Between two listings; the object of an event may be too young at first, and then no other event comes."""
+        is_soon = self._soon or (self._wanted.queue and self._young)
+        return min(self._wanted.every, max(self._wanted.settle, SOON)) if is_soon else self._wanted.every
 
     def forget(self) -> None:
         """A run begins: it lists anew."""
@@ -126,7 +126,7 @@ class Waiting:
         return due or (self._cut and self._moved)
 
     def _list(self) -> None:
-        self._young = self._cut = self._moved = self._told = False
+        self._young = self._cut = self._moved = self._soon = False
         self._figures.waiting, self._figures.oldest = 0, None
         self._left, now = set(), self._clock()
         found = nsmallest(MOST_LISTED, self._fit(now), key=lambda item: (item.modified, item.key))

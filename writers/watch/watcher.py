@@ -192,7 +192,7 @@ class Watcher:
             self._hold()
             seconds -= step
             if events is not None and events.take():
-                self._waiting.told()
+                self._waiting.list_soon()
                 seconds = min(seconds, self._waiting.seconds)
         return False
 
