@@ -63,12 +63,14 @@ def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
     pace: Pace | None = None,
     expire_on_spark: ExpireOnSpark = no_spark,
     steady: Steady | None = None,
+    clock: Callable[[], datetime] | None = None,
 ) -> Reaped:
     """
     Expires by the settings, and deletes the files that nothing needs then; ends between two steps once `stopped`.
 
     `pace` keeps deletes below deletes-per-second and reports them; `expire_on_spark` expires where engine = spark.
-    `steady` is this machine's clock, compared with its monotonic one since the process began.
+    `steady` is this machine's clock, compared with its monotonic one since the process began. `clock` says the time
+    when clocks are compared, which may be minutes after `now`; without one that is `now`.
 
     Raises Retry (the next run goes on), Hold or Halt (a person has to act); nothing is lost by either.
     """
@@ -79,7 +81,7 @@ def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
         raise Retry(f"another reaper is at work on {context.name}", hint="One is enough; this one waits.")
     done = Reaped()
     try:
-        for part in _parts(context, now, release_brake, expire_on_spark, steady):
+        for part in _parts(context, now, release_brake, expire_on_spark, steady, clock or (lambda: now)):
             done += part
             if stopped():
                 break
@@ -92,14 +94,19 @@ def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
     return done
 
 
-def _parts(
-    context: ReaperContext, now: datetime, release_brake: bool, expire_on_spark: ExpireOnSpark, steady: Steady | None
+def _parts(  # noqa: PLR0913  (what `reap` was given)
+    context: ReaperContext,
+    now: datetime,
+    release_brake: bool,
+    expire_on_spark: ExpireOnSpark,
+    steady: Steady | None,
+    clock: Callable[[], datetime],
 ) -> Iterator[Reaped]:
     """What a run does, part by part; it may end after each."""
     left = journals.read(context.folder)
     if left:
         yield finish(context, left)
-    old = _begin(context, now, release_brake, steady)
+    old = _begin(context, now, release_brake, steady, clock)
     if context.settings.reaper.engine == SPARK:
         checkpoints, table, plan = _plan_now(context, now)
         context.guard.log_cut_off(table, checkpoints, plan.expire)
@@ -189,16 +196,18 @@ def _own_files(context: ReaperContext, table: Table, expire: tuple[int, ...]) ->
     return files.without(refused), refused
 
 
-def _begin(context: ReaperContext, now: datetime, release_brake: bool, steady: Steady | None) -> dict[str, int]:
+def _begin(
+    context: ReaperContext, now: datetime, release_brake: bool, steady: Steady | None, clock: Callable[[], datetime]
+) -> dict[str, int]:
     """Checks clocks, history and brake, names consumers at risk; returns the old metadata files that may go."""
-    check_storage_clock(context.folder, now, steady)
+    check_storage_clock(context.folder, clock(), steady)
     # The folder first, the table last: marks.json is written after the commit that it tells of.
     checkpoints = context.guard.read()
     copy = Folder(context.folder).marks()
     table = context.load()
     check_not_older(table.metadata, copy)
-    # Only at the start: a long run works by the time when it began, and others commit by later times meanwhile.
-    check_table_clock(table.metadata, now)
+    # By the time after the load: what was committed while a journal was finished, or files were read, is not ahead of us.
+    check_table_clock(table.metadata, clock())
     context.guard.warn(table, checkpoints)
     plan = _plan(context, table, now, checkpoints)
     if plan.brake and not release_brake:

@@ -205,6 +205,7 @@ def _reap(catalog: LazyCatalog, table: "Table", now: datetime, **how: Any) -> An
         "holder": f"{socket.gethostname()} {os.getpid()}",
         "expire_on_spark": by_command(table.reaper.spark_command, catalog.source, table.name),
         "pace": Pace(wait=time.sleep),
+        "clock": utc_now,
         **how,
     }
     return reap(catalog.get(), table, now, **options)
@@ -220,8 +221,11 @@ def _pace(table: "Table") -> "Pace":
 def _show_plans(catalog: LazyCatalog, tables: "Sequence[Table]", as_json: bool) -> int:
     from reaper.run import outlook
 
-    now = utc_now()
-    found, worst = each(tables, lambda table: plan_record(outlook(catalog.get(), table, now), now))
+    def record(table: "Table") -> Any:
+        now = utc_now()
+        return plan_record(outlook(catalog.get(), table, now), now)
+
+    found, worst = each(tables, record)
     if as_json:
         click.echo(output.to_json(found))
         return worst

@@ -104,6 +104,19 @@ def test_a_run_by_a_clock_that_is_behind_does_nothing(lake: ReaperLake) -> None:
         lake.outlook(lake.now - timedelta(seconds=31))
 
 
+def test_commits_since_a_run_began_are_not_taken_for_a_clock_that_is_behind(lake: ReaperLake) -> None:
+    """A journal is finished before, or the storage is slow: a minute has passed when the table is loaded."""
+    for _ in range(4):
+        lake.append()
+    began = lake.now + timedelta(hours=1)
+    lake.now = began + timedelta(minutes=1)
+    lake.append()
+    slow = {"now": began, "open_store": lake.stores(lake.now)}
+    with pytest.raises(ClockBehind):
+        lake.reap(**slow, clock=lambda: lake.now - timedelta(seconds=31))
+    assert lake.reap(**slow, clock=lambda: lake.now).snapshots == 3
+
+
 def test_a_run_that_takes_longer_than_others_commit_goes_on_by_the_time_it_began(lake: ReaperLake) -> None:
     lake.append()
     lake.burst(250)
