@@ -94,7 +94,7 @@ def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
     return done
 
 
-def _parts(  # noqa: PLR0913  (what `reap` was given)
+def _parts(
     context: ReaperContext,
     now: datetime,
     release_brake: bool,
@@ -206,7 +206,7 @@ def _begin(
     copy = Folder(context.folder).marks()
     table = context.load()
     check_not_older(table.metadata, copy)
-    # By the time after the load: what was committed while a journal was finished, or files were read, is not ahead of us.
+    # By the time after the load: what was committed while a journal was finished is not ahead of this clock.
     check_table_clock(table.metadata, clock())
     context.guard.warn(table, checkpoints)
     plan = _plan(context, table, now, checkpoints)

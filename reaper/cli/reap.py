@@ -221,11 +221,11 @@ def _pace(table: "Table") -> "Pace":
 def _show_plans(catalog: LazyCatalog, tables: "Sequence[Table]", as_json: bool) -> int:
     from reaper.run import outlook
 
-    def record(table: "Table") -> Any:
-        now = utc_now()
+    def plan(table: "Table") -> dict[str, Any]:
+        now = utc_now()  # an earlier table may have taken minutes
         return plan_record(outlook(catalog.get(), table, now), now)
 
-    found, worst = each(tables, record)
+    found, worst = each(tables, plan)
     if as_json:
         click.echo(output.to_json(found))
         return worst

@@ -3,12 +3,13 @@
 import socket
 from base64 import b64encode
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -19,10 +20,14 @@ from bookkeeper.stores.open import open_store
 from tests.http.served import Door, Reply, door, ndjson, numbers, queue, until
 from tests.support.threads import again_and_again
 from tests.support.writer_queue import Queue
+from writers.http import slot
 from writers.http.command import address_of, listening
+from writers.http.lane import Table
 from writers.http.proof import proof
+from writers.http.requests import Answer, Ask
 from writers.http.tokens import Tokens, key_of
-from writers.timing import utc_now
+from writers.opener import Opener
+from writers.timing import pause, utc_now
 
 ONE, TWO = "1" * 16, "2" * 16
 
@@ -289,3 +294,37 @@ def test_what_is_advertised() -> None:
                 address_of(at, wrong)
     with listening("127.0.0.1:0") as at:
         assert address_of(at, None) == f"http://127.0.0.1:{at.getsockname()[1]}"
+
+
+class Mail:
+    """Takes answers without a loop."""
+
+    def future(self) -> Future[Answer]:
+        return Future()
+
+    def put(self, future: Future[Answer], answer: Answer) -> None:
+        future.set_result(answer)
+
+
+def test_an_instance_that_stands_by_asks_for_the_lease_twice_a_minute_and_at_a_request(
+    lake: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(slot, "LOOK_SECONDS", 0.01)
+    began, seconds = utc_now(), count()
+    holder = slot_lease(open_store(lake.made.folder), "door-00", "http://127.0.0.1:1")
+    assert holder.hold(began)
+    opener = Opener(lake.made.folder, open_store, utc_now, pause, timedelta(0), alone=timedelta(0))
+    clock = lambda: began + timedelta(seconds=next(seconds))  # noqa: E731
+    standby = slot.Slot(Table("events", "door", opener, clock, Event(), 1), 0)
+    standby._turn()
+    idle, ask = next(seconds), Ask(Mail(), "p")  # type: ignore[arg-type]
+    standby.queue.put(ask)
+    standby._turn()
+    asked, late = next(seconds), Ask(Mail(), "p")  # type: ignore[arg-type]
+    assert (idle > 30, asked - idle < 6, ask.future.result().owner) == (True, True, "http://127.0.0.1:1")
+    monkeypatch.setattr(standby, "_drain", lambda: None)  # it comes while the slot waits
+    standby.queue.put(late)
+    standby._turn()
+    holder.release()
+    assert late in standby._asks and not late.answered  # before it is answered, the lease is asked for

@@ -5,6 +5,7 @@ A run on a real table: what goes, what stays, and that `outlook` says so before.
 import logging
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -111,10 +112,10 @@ def test_commits_since_a_run_began_are_not_taken_for_a_clock_that_is_behind(lake
     began = lake.now + timedelta(hours=1)
     lake.now = began + timedelta(minutes=1)
     lake.append()
-    slow = {"now": began, "open_store": lake.stores(lake.now)}
+    slow = partial(lake.reap, now=began, open_store=lake.stores(lake.now))
     with pytest.raises(ClockBehind):
-        lake.reap(**slow, clock=lambda: lake.now - timedelta(seconds=31))
-    assert lake.reap(**slow, clock=lambda: lake.now).snapshots == 3
+        slow(clock=lambda: lake.now - timedelta(seconds=31))
+    assert slow(clock=lambda: lake.now).snapshots == 3
 
 
 def test_a_run_that_takes_longer_than_others_commit_goes_on_by_the_time_it_began(lake: ReaperLake) -> None:

@@ -37,12 +37,18 @@ class Silence:
         self._look()
         return max(self._clock(), self._committed_at).astimezone(UTC).date()
 
+    def is_due(self) -> bool:
+        """Whether producers are to be looked at; raises StorageUnavailable."""
+        if self._keep is None:
+            return False
+        self._look()
+        return self._is_due
+
     def forgotten(self, offsets: Offsets, busy: Container[str]) -> Offsets:
         """
         The producers of `offsets` that are to be forgotten now, none of them `busy`; raises StorageUnavailable.
         """
-        self._look()
-        if self._keep is None or not self._is_due:
+        if not self.is_due():
             return {}
         today = min(self._clock(), self._committed_at).astimezone(UTC).date()
         silent = (name for name, offset in offsets.items() if name not in busy and self._is_silent(offset, today))

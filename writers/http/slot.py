@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 #: a request that came before its turn waits so long for those before it, at most so many of a producer
 AHEAD, MOST_AHEAD = timedelta(seconds=5), 64
-#: between two tries for a lease that another instance has
-LEASE_SECONDS = 1.0
+#: between two tries for a lease that another instance has while requests come, and while none does
+LEASE_SECONDS, STANDBY_SECONDS = 1.0, 30.0
 #: between two looks at the marks while requests wait for a commit
 LOOK_SECONDS = 0.1
 
@@ -75,19 +75,22 @@ class Slot(Lane):
                 self._step(writer)
 
     def _pass_on(self, owner: str) -> None:
-        """Until the lease is asked for again, requests are the owner's."""
+        """Until the lease is asked for again, requests are the owner's; a first request after a while asks for it."""
         answer = refused(503, f"another instance serves {self.name}", "Send it again after Retry-After.", later())
         if owner != self.table.address:
             answer = replace(answer, owner=owner)
-        began = self.table.clock()
+        began, is_idle = self.table.clock(), True
         while not self.table.over.is_set():
             self._drain()
+            is_idle = is_idle and not (self._batch or self._asks)
             self._answer_all(answer)
-            left = timedelta(seconds=LEASE_SECONDS) - (self.table.clock() - began)
-            if not timedelta(0) < left <= timedelta(seconds=LEASE_SECONDS):
+            passed = self.table.clock() - began
+            if not timedelta(0) <= passed < timedelta(seconds=STANDBY_SECONDS if is_idle else LEASE_SECONDS):
                 return
             with suppress(Empty):
-                self._came(self.queue.get(timeout=min(left.total_seconds(), LOOK_SECONDS)))
+                self._came(self.queue.get(timeout=LOOK_SECONDS))
+                if is_idle and passed >= timedelta(seconds=LEASE_SECONDS):
+                    return  # it waits for the lease: the owner may be another one by now
 
     def _step(self, writer: Writer) -> None:
         if self._waiting or self._ahead:
@@ -110,7 +113,7 @@ class Slot(Lane):
 
     def _forget(self, writer: Writer) -> None:
         """Publishes that producers which were silent for long are forgotten; those of a request are not."""
-        if not writer.may_forget:
+        if not (writer.may_forget and self._silence.is_due()):
             return
         busy = {post.producer for post in (*self._batch, *self._waiting)} | self._ahead.keys()
         if found := self._silence.forgotten(writer.offsets, busy):
