@@ -24,6 +24,7 @@ from bookkeeper.console.errors import Commands
 from bookkeeper.console.options import DURATION, Instant, load_settings, pick_table
 from bookkeeper.errors import NotPossible
 from spark_jobs import compact, job, procedures, register, session
+from spark_jobs.rewrite_groups import cause
 from spark_jobs.table import location, main_head, main_history
 
 if TYPE_CHECKING:
@@ -186,6 +187,9 @@ def rewrite_data_files(work: Work, call: bool = False, **given: Any) -> None:
 
 
 def _call_rewrite(work: Work, older_than: timedelta) -> None:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
     column = work.table.retention.column or procedures.time_column(work.spark.table(work.name).schema)
     before = procedures.closed(work.now - older_than)
     sql = procedures.rewrite_data_files(work.name, column, before)
@@ -203,10 +207,16 @@ def _call_rewrite(work: Work, older_than: timedelta) -> None:
 
     # Held before it is planned: without its first snapshot Iceberg commits no group and reports success.
     with register.hold(work.registry(), head, exists, lambda: datetime.now(UTC)):
-        groups, files = _to_rewrite(work, column, before)
-        click.echo(f"-- found: {files} files in {groups} groups")
-        with work.folds_paused():
-            (result,) = work.call(sql)
+        began = head()
+        try:
+            groups, files = _to_rewrite(work, column, before)
+            click.echo(f"-- found: {files} files in {groups} groups")
+            with work.folds_paused():
+                (result,) = work.call(sql)
+        except (Py4JJavaError, PySparkException) as exc:
+            if exists(began):
+                raise
+            raise procedures.lost_snapshot(work.name, began, cause(exc)) from exc
     procedures.check_rewritten(work.name, result["rewritten_data_files_count"], files, groups)
 
 

@@ -25,6 +25,7 @@ from spark_jobs import maintain, register
 from spark_jobs.maintain import Work
 from tests.support.spark_lake import START, days, folder_of, name_of, rows
 
+EAGER = Reaper(older_than=timedelta(milliseconds=1), retain_last=1)
 SOON = datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=1)
 
 
@@ -75,7 +76,7 @@ def eagerly_reaped(lake, table, begins=None):
     from the event `begins` on, if there is one.
     """
     name = table.name()[-1]
-    settings = replace(lake.settings.tables[name], reaper=Reaper(older_than=timedelta(milliseconds=1), retain_last=1))
+    settings = replace(lake.settings.tables[name], reaper=EAGER)
     over, runs = threading.Event(), []
 
     def beside():
@@ -120,7 +121,7 @@ def test_a_reaper_that_expires_all_it_may_takes_nothing_from_a_running_compactio
 
 
 #: of all files, or before the first one where the snapshot went while it planned
-LOST = r"\d+ of 30 files of lake.queue|NotFoundException: Failed to open input stream for file: .*/snap-"
+LOST = r"\d+ of 30 files of lake.queue|snapshot \d+ of .* was expired while its files were compacted"
 
 
 def test_a_compaction_that_lost_its_first_snapshot_ends_with_an_error(lake, work, monkeypatch):
@@ -136,7 +137,37 @@ def test_a_compaction_that_lost_its_first_snapshot_ends_with_an_error(lake, work
 
     monkeypatch.setattr(maintain, "_to_rewrite", plan)
 
-    with eagerly_reaped(lake, table, planned), pytest.raises((Retry, Py4JJavaError), match=LOST):
+    with eagerly_reaped(lake, table, planned), pytest.raises(Retry, match=LOST):
+        maintain.rewrite_data_files(job, call=True)
+
+
+def test_a_compaction_that_lost_its_first_snapshot_while_it_planned_ends_with_an_error(lake, work, monkeypatch):
+    table = small_files(lake, 1)
+    job = work(table)
+    monkeypatch.setattr(register, "hold", lambda *about: contextlib.nullcontext())
+    first = table.refresh().metadata.current_snapshot_id
+
+    def lost(work, sql):
+        lake.append(table, rows("z", SOON))
+        settings = replace(lake.settings.tables[table.name()[-1]], reaper=EAGER)
+        assert reap(lake.catalog, settings, datetime.now(UTC)).snapshots == 1
+        return work.spark.read.option("snapshot-id", first).table(work.name).collect()
+
+    monkeypatch.setattr(Work, "call", lost)
+    with pytest.raises(Retry, match=f"snapshot {first} of .* was expired while"):
+        maintain.rewrite_data_files(job, call=True)
+
+
+def test_a_compaction_that_misses_a_file_of_a_living_snapshot_ends_with_sparks_error(lake, work, monkeypatch):
+    table = small_files(lake, 1)
+    job, call = work(table), Work.call
+
+    def damaged(work, sql):
+        Path(table.refresh().current_snapshot().manifest_list.removeprefix("file:")).unlink()
+        return call(work, sql)
+
+    monkeypatch.setattr(Work, "call", damaged)
+    with pytest.raises(Py4JJavaError, match="NotFoundException"):
         maintain.rewrite_data_files(job, call=True)
 
 
