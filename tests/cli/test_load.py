@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from tests.support.forked import run
+
 _KILLED = """
 import importlib, os, signal, sys
 from bookkeeper.cli import main
@@ -53,7 +55,7 @@ def write(path: Path, first: int, last: int) -> None:
 
 def load(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bookkeeper", "load", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return run(command, spare=True, capture_output=True, text=True, timeout=120)
 
 
 def ids(place: Path, table: str = "demo.x") -> list[int]:
@@ -76,7 +78,7 @@ def test_one_command_makes_all_that_is_missing(place: Path) -> None:
     commands = [line.split("  ")[1] for line in done.stderr.partition("next:\n")[2].splitlines()]
     assert len(commands) == 3
     first = shlex.split(commands[0])
-    shown = subprocess.run([sys.executable, "-m", *first], capture_output=True, text=True, timeout=60)
+    shown = run([sys.executable, "-m", *first], capture_output=True, text=True, timeout=60)
     assert shown.returncode == 0 and len(shown.stdout.splitlines()) == 5, shown.stderr
 
 
@@ -157,13 +159,13 @@ def test_of_a_lake_that_was_moved_it_is_said_and_a_link_in_its_old_place_helps(p
     assert load("old/x.csv", "--config", "old/bookkeeper.toml").returncode == 0
     os.rename("old", "new")
     status = [sys.executable, "-m", "bookkeeper", "status", "--config", "new/bookkeeper.toml"]
-    moved = subprocess.run(status, capture_output=True, text=True, timeout=60)
+    moved = run(status, capture_output=True, text=True, timeout=60)
     assert moved.returncode == 4 and "Move a lake" in moved.stderr and "old name again" in moved.stderr
     os.symlink("new", "old")
     text = (place / "new" / "bookkeeper.toml").read_text().replace("${HERE}", f"{place}/old")
     (place / "new" / "bookkeeper.toml").write_text(text)
     verify = [sys.executable, "-m", "bookkeeper", "verify", "--config", "new/bookkeeper.toml"]
-    found = subprocess.run(verify, capture_output=True, text=True, timeout=60)
+    found = run(verify, capture_output=True, text=True, timeout=60)
     assert found.returncode == 0 and "no problem" in found.stdout + found.stderr
     write(place / "more.csv", 3000, 3010)
     more = load("more.csv", "--config", "new/bookkeeper.toml", "--table", "x", "--json")
@@ -181,7 +183,8 @@ def test_a_folder_called_writers_is_not_run(place: Path) -> None:
 
 @pytest.mark.parametrize("step, when", _STEPS)
 def test_killed_at_each_step_and_run_again_each_row_is_there_once(place: Path, step: str, when: str) -> None:
-    killed = subprocess.run([sys.executable, "-c", _KILLED, step, when], capture_output=True, text=True, timeout=120)
+    words = [sys.executable, "-c", _KILLED, step, when]
+    killed = run(words, spare=True, capture_output=True, text=True, timeout=120)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     # An orphaned writer may still be at work: whichever of the two publishes first, the other one is refused.
     for _ in range(3):

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.support.forked import Forked
+
 #: a process and when it began, which tells it from a later one with its pid
 Identity = tuple[int, str]
 #: the words of a program, or what a fork of this process does, which then has no threads
@@ -106,7 +108,8 @@ class Crew:
     """
     Role -> its command, and its process while it has one; `helpers` are what killed processes left behind.
 
-    A process that is stopped within `grace` seconds of its start may know no signals yet.
+    A process that is stopped within `grace` seconds of its start may know no signals yet. `forked`: our own
+    programs are forks, as in `forked.py`.
     """
 
     commands: Mapping[str, Command]
@@ -120,6 +123,7 @@ class Crew:
     readers: dict[str, threading.Thread] = field(default_factory=dict)
     spent: float = 0.0
     since: dict[str, float] = field(default_factory=dict)
+    forked: bool = False
 
     def start(self, role: str, command: Command | None = None, said: Said | None = None, **options: Any) -> Any:
         """
@@ -135,12 +139,13 @@ class Crew:
         return process
 
     def _started(self, role: str, words: Sequence[str], said: Said | None, options: dict[str, Any]) -> Any:
-        nice = ["nice", "-n", str(self.nice)] if self.nice else []
         with self.log(role).open("ab") as out:
             err = out if said is None else subprocess.PIPE
-            return subprocess.Popen(
-                [*nice, *words], **{"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, **options}
-            )
+            options = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, **options}
+            if self.forked:
+                return Forked(words, self.nice, **options)
+            nice = ["nice", "-n", str(self.nice)] if self.nice else []
+            return subprocess.Popen([*nice, *words], **options)
 
     def log(self, role: str) -> Path:
         """What the processes of this role said."""

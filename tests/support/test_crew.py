@@ -14,8 +14,8 @@ STOPS = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.
 PARENT = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', {!r}]).wait()"
 
 
-@pytest.fixture
-def crew(tmp_path):
+@pytest.fixture(params=[False, True], ids=["processes", "forks"])
+def crew(request, tmp_path):
     sleeper = PARENT.format(SLEEPS[2])
     made = Crew(
         {
@@ -26,17 +26,20 @@ def crew(tmp_path):
         },
         tmp_path,
         grace=180,
+        forked=request.param,
     )
     yield made
     made.close()
 
 
 def test_a_killed_process_is_gone_and_another_one_starts(crew):
-    first = crew.start("sleeps").pid
+    process = crew.start("sleeps")
+    first = process.pid
     crew.kill("sleeps")
     second = crew.start("sleeps").pid
 
     assert identity(first) is None and identity(second) and crew.ended() == {}
+    assert getattr(process, "forked", False) == crew.forked
 
 
 def test_a_process_that_ended_by_itself_is_told_with_its_exit_code(crew):
