@@ -47,7 +47,7 @@ def azurite(environ: Mapping[str, str]) -> list[str]:
     program = azurite_folder(environ) / AZURITE_PROGRAM
     if not program.is_file():
         raise missing(f"Azurite {AZURITE}", azurite_folder(environ), "azurite")
-    return [node, str(program)]
+    return [node, "--require", str(Path(__file__).parent / "azurite_keeps.js"), str(program)]
 
 
 def azurite_folder(environ: Mapping[str, str]) -> Path:
