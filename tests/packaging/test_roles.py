@@ -192,6 +192,9 @@ def test_tests_have_one_supervisor_of_processes() -> None:
     assert found == {
         "support/crew.py",
         "support/test_crew.py",
+        "support/forked.py",  # a process of the crew that is a fork
+        "support/fork_server.py",  # and what forks it, which ends as its program ended
+        "support/test_forked.py",  # which compares it with a process that is none
         "servers/process.py",
         "cli/terminal.py",  # on a terminal of its own
         "chaos/pool.py",  # of fault classes, which start servers: it ends their sessions
