@@ -146,10 +146,11 @@ def check_rewritten(table: str, files: int, planned: int, groups: int) -> None:
 
 def lost_snapshot(table: str, snapshot: int, cause: str) -> Retry:
     """
-    The error of a compaction whose first snapshot was expired while Iceberg planned by it.
+    The error of a compaction that lost the snapshot by which Iceberg planned.
     """
     return Retry(
-        f"snapshot {snapshot} of {table} was expired while its files were compacted; all is as it was: {cause}",
+        f"snapshot {snapshot} of {table} was expired while its files were compacted; "
+        f"what is not committed is as it was: {cause}",
         hint="No row is lost. An expiry that does not ask the consumers took it. Run it again.",
     )
 
