@@ -81,7 +81,7 @@ class World:
         if self.spark:
             self._make_output()
             self.on_spark = OnSpark(queue.config, self.place, self.random)
-        with Crew(self._commands(queue), self.place, grace=60) as crew:
+        with Crew(self._commands(queue), self.place, grace=60, forked=False) as crew:
             for role in crew.commands:
                 crew.start(role)
             if self.on_spark:

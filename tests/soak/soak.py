@@ -43,7 +43,9 @@ class Soak:
     def __post_init__(self) -> None:
         self.rng = Random(self.plan.seed)
         self.ground = Ground.make(self.plan)
-        self.crew = Crew(self.plan.commands(), self.plan.root / "logs", nice=5 if self.plan.light else 0, grace=180)
+        self.crew = Crew(
+            self.plan.commands(), self.plan.root / "logs", nice=5 if self.plan.light else 0, grace=180, forked=False
+        )
 
     def run(self) -> bool:
         """All of it; whether the account is right."""

@@ -18,7 +18,7 @@ from bookkeeper.errors import AlreadyExists, Changed, Missing, StorageUnavailabl
 from bookkeeper.stores.beneath import best
 from bookkeeper.stores.local import LocalStore
 from bookkeeper.stores.store import translated
-from tests.support import racers
+from tests.support import forked, racers
 from tests.support.crew import Crew
 from tests.support.faults import Crash
 
@@ -28,7 +28,7 @@ TESTS = Path(__file__).parents[2]
 
 def run(*arguments: str) -> str:
     command = [sys.executable, "-m", "tests.support.racers", *arguments]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True)
+    done = forked.run(command, cwd=TESTS, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

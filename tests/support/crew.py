@@ -108,8 +108,8 @@ class Crew:
     """
     Role -> its command, and its process while it has one; `helpers` are what killed processes left behind.
 
-    A process that is stopped within `grace` seconds of its start may know no signals yet. `forked`: our own
-    programs are forks, as in `forked.py`.
+    A process that is stopped within `grace` seconds of its start may know no signals yet. Our own programs are forks,
+    as in `forked.py`, unless `forked` is False.
     """
 
     commands: Mapping[str, Command]
@@ -123,7 +123,7 @@ class Crew:
     readers: dict[str, threading.Thread] = field(default_factory=dict)
     spent: float = 0.0
     since: dict[str, float] = field(default_factory=dict)
-    forked: bool = False
+    forked: bool = True
 
     def start(self, role: str, command: Command | None = None, said: Said | None = None, **options: Any) -> Any:
         """

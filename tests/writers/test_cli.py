@@ -17,13 +17,13 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.support import forked
 from tests.support.crew import Crew
 from tests.support.desk import Desk, Ledger
 from tests.support.logs import logging_put_back
 from tests.support.upserts import keyed_card
 from writers.cli import main
 
-ROOT = Path(__file__).parents[2]
 COMMANDS = sorted(main.commands)
 
 
@@ -39,15 +39,11 @@ def _writer(*arguments: str, cwd: Path | None = None, input: str | None = None) 
 
 
 def _process(*arguments: str, **more: Any) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(_command(*arguments), capture_output=True, text=True, timeout=120, env=_environ(), **more)
+    return forked.run(_command(*arguments), capture_output=True, text=True, timeout=120, **more)
 
 
 def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "writers", *arguments]
-
-
-def _environ() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def _folder(desk: Desk) -> str:
@@ -73,7 +69,7 @@ def test_help_is_instant_and_imports_nothing_heavy() -> None:
         "more = {*sys.modules} - before; "
         "print(len(more), *sorted({name.partition('.')[0] for name in more} - sys.stdlib_module_names))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=_environ(), check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     modules, *foreign = done.stdout.splitlines()[-1].split()
     assert foreign == ["bookkeeper", "click", "writers"]
     assert int(modules) < 200
@@ -99,7 +95,7 @@ def test_generate_shows_how_far_it_is(local: Desk) -> None:
 def test_generate_ends_after_the_current_file_on_sigterm(local: Desk, tmp_path: Path) -> None:
     arguments = ["generate", "--folder", _folder(local), "--records", "5", "--value-bytes", "5", "--pause", "1h"]
     with Crew({"writer": _command(*arguments)}, tmp_path) as crew:
-        _until(local.folder.pending, crew.start("writer", env=_environ()))
+        _until(local.folder.pending, crew.start("writer"))
         assert crew.stop("writer", 60) == 0
     assert "rows 5" in crew.log("writer").read_text()
     assert len(local.keys()) == 5
@@ -242,7 +238,7 @@ def test_lines_killed_and_started_again_and_again_loads_each_line_once(local: De
     words = _command("lines", "--folder", _folder(local), "--name", "import", "--quiet", *files)
     crew = Crew({"writer": words}, tmp_path)
     while True:
-        process = crew.start("writer", env=_environ())
+        process = crew.start("writer")
         enough = len(local.folder.pending()) + dice.randint(1, 2)
         if not _until(lambda enough=enough: len(local.folder.pending()) >= enough, process):
             break

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from bookkeeper.errors import NotPossible
 from bookkeeper.stores.open import open_store
-from tests.packaging.project import ROOT
+from tests.support import forked
 from tests.support.crew import Crew
 from tests.support.desk import Broken, Desk, Ledger, Tampered
 from tests.support.logs import logging_put_back
@@ -177,9 +177,9 @@ def test_a_process_that_is_killed_and_started_again_loads_each_line_once(local: 
     keys = [f"k{number:04d}" for number in range(400)]
     text = "".join(map(line, keys)).encode()
     words = [sys.executable, "-m", "writers", "lines", "--folder", f"{local.root}/_bookkeeper", "--name", "import", "-"]
-    ledger, environment = Ledger(local), os.environ | {"PYTHONPATH": str(ROOT)}
+    ledger = Ledger(local)
     with Crew({"writer": words}, tmp_path) as crew:
-        killed = crew.start("writer", stdin=subprocess.PIPE, cwd=tmp_path, env=environment)
+        killed = crew.start("writer", stdin=subprocess.PIPE, cwd=tmp_path)
         killed.stdin.write(text[: len(text) // 2 + 7])
         killed.stdin.flush()
         while not list(local.folder.pending()):
@@ -187,6 +187,6 @@ def test_a_process_that_is_killed_and_started_again_loads_each_line_once(local: 
                 pytest.fail(f"it ended with {killed.wait(0.05)}")
         crew.kill("writer")
     ledger.tick()
-    subprocess.run(words, input=text, cwd=tmp_path, env=environment, check=True, timeout=120)
+    forked.run(words, input=text, cwd=tmp_path, check=True, timeout=120)
     ledger.tick()
     assert ledger.keys() == keys

@@ -3,7 +3,6 @@
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import uuid
 from collections import Counter
@@ -23,6 +22,7 @@ from bookkeeper.stores.open import open_store
 from reaper import orphans
 from reaper.context import ReaperContext
 from tests.packaging.project import ROOT
+from tests.support import forked
 from tests.support.desk import Desk, Ledger, rows
 from tests.support.enumerated import Point, crash_points, crashed, error_points, late_points, recorded
 from tests.support.faults import Faults, FaultyStore
@@ -186,7 +186,7 @@ def test_a_task_that_is_killed_leaves_a_torn_or_a_whole_file_that_only_the_sweep
 ) -> None:
     with writer_of(lake) as driver:
         task = driver.task()
-        killed = subprocess.run(
+        killed = forked.run(
             [sys.executable, "-c", KILLED, where], input=pickle.dumps(task), cwd=ROOT, capture_output=True
         )
         assert killed.returncode == -signal.SIGKILL, killed.stderr
