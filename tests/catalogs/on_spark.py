@@ -47,7 +47,7 @@ class OnSpark:
 
     def __post_init__(self) -> None:
         prepared.ready(self.environ, (ICEBERG, AWS))
-        prepared.use_archive(self.environ)
+        prepared.use_archive(self.environ, interpreted=False)
 
     @property
     def progress(self) -> Path:

@@ -25,6 +25,8 @@ ECJ = Package("org.eclipse.jdt", "ecj", "3.40.0")
 EVERY = (*ALL, KAFKA, ECJ)
 #: for a JVM that lives for seconds
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: for queries over few rows, whose code takes longer to make than to run
+INTERPRETED = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 #: of Spark's jars, what a program in Java needs beside Iceberg's
 LIBRARIES = ("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "zstd-jni")
 
@@ -66,13 +68,14 @@ def archive(environ: Mapping[str, str]) -> Path | None:
     return Path(sys.prefix, f"spark-classes-{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}.jsa")
 
 
-def use_archive(environ: MutableMapping[str, str]) -> None:
+def use_archive(environ: MutableMapping[str, str], interpreted: bool = True) -> None:
     """
     JVMs of Spark that `environ` starts take their classes from the archive, where there is one.
 
     They live for seconds: compilers that pay later, and a collector in threads of its own, cost more than they bring.
+    `interpreted`: so does code that Spark makes for each query.
     """
-    options = QUICK
+    options = f"{QUICK} {INTERPRETED}" if interpreted else QUICK
     if (made := archive(environ)) and made.is_file():
         options = f"-XX:SharedArchiveFile={made} -Xshare:auto -Xlog:cds*=off {options}"
     environ["SPARK_SUBMIT_OPTS"] = options

@@ -41,7 +41,7 @@ def environment(**given):
         key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_", "BOOKKEEPER_"))
     }
     # How classes are loaded, not what the job does.
-    kept |= {key: os.environ[key] for key in ("SPARK_SUBMIT_OPTS",) if key in os.environ}
+    prepared.use_archive(kept, interpreted=False)
     return {**kept, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **given}
 
 
