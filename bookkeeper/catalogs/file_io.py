@@ -3,7 +3,7 @@ pyiceberg's FileIO for the daemon: files on local disk are opened as files, all 
 
 pyiceberg would load pyarrow for the first metadata.json it reads: 0.15 s and 40 MiB that a bookkeeper does not need.
 
-A table's properties say nothing of how its files are reached: whoever may alter the table could name another
+A table's properties say nothing of how its files are reached: a user that may alter the table could name another
 endpoint, which would get the catalog's keys, or a class to import.
 """
 

@@ -342,7 +342,7 @@ def lag_rows(there: Opened, now: datetime) -> list[dict[str, Any]]:
     """
     The lag of every consumer; None where it is unknown. Of one that is cut off it is at least that.
 
-    `kept_for`: the age from which the catalog's service expires snapshots, whoever still needs them.
+    `kept_for`: the age from which the catalog's service expires snapshots, also those that a consumer needs.
     """
     from bookkeeper.config.maintained import is_by_catalog
     from bookkeeper.consumers.lag import added_files

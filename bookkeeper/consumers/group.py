@@ -184,8 +184,8 @@ class ConsumerGroup:
             begin = begin if isinstance(begin, Place) else registration.start or begin
 
     def _lease(self, number: int) -> Lease:
-        who = f"{socket.gethostname()} {os.getpid()}"
-        return share_lease(self._source.folder, f"{FOLDER}{self._names[number]}", who, number == self._number)
+        holder = f"{socket.gethostname()} {os.getpid()}"
+        return share_lease(self._source.folder, f"{FOLDER}{self._names[number]}", holder, number == self._number)
 
     def _refuse_other_size(self, name: str) -> None:
         pattern = re.compile(rf"{re.escape(name)}-\d+of(\d+)")

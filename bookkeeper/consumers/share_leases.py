@@ -23,10 +23,10 @@ _BYTES = 2**10
 
 
 class Request:
-    """The request for a share, in the txlog folder; `who` is written into it."""
+    """The request for a share, in the txlog folder; `holder` is written into it."""
 
-    def __init__(self, folder: Store, key: str, who: str) -> None:
-        self._folder, self._key, self._who = folder, key, who
+    def __init__(self, folder: Store, key: str, holder: str) -> None:
+        self._folder, self._key, self._holder = folder, key, holder
         self._asked_at: datetime | None = None
         self._looked_at: datetime | None = None
         self._known: bytes | None = None
@@ -34,7 +34,7 @@ class Request:
     def ask(self, now: datetime) -> None:
         """Writes it, unless that is done; raises StorageUnavailable."""
         if _is_due(self._asked_at, now, ASK_EVERY):
-            self._folder.replace(self._key, f"{self._who} at {now.isoformat()}\n".encode())
+            self._folder.replace(self._key, f"{self._holder} at {now.isoformat()}\n".encode())
             self._asked_at = now
 
     def withdraw(self) -> None:
@@ -108,9 +108,9 @@ class BorrowedShare(FailoverLease):
         return held
 
 
-def share_lease(folder: Store, name: str, who: str, is_own: bool) -> Lease:
+def share_lease(folder: Store, name: str, holder: str, is_own: bool) -> Lease:
     """
-    The lease of the share that is called `name` (its key without an ending); `who` is written into it and its request.
+    The lease of the share `name`, its key without an ending; `holder` is written into it and its request.
     """
-    lease, request = lease_on(folder, f"{name}.lease", who), Request(folder, f"{name}{WANTED}", who)
+    lease, request = lease_on(folder, f"{name}.lease", holder), Request(folder, f"{name}{WANTED}", holder)
     return OwnShare(lease, request) if is_own else BorrowedShare(lease, request)

@@ -142,7 +142,7 @@ def _answered(consumer: Consumer, found: Mapping[_Place, Checkpoint | Bookkeeper
 
 def _read(place: _Place, open_store: OpenStore) -> Checkpoint | BookkeeperError:
     try:
-        # Whoever may write to the folder could name any host: it gets no request by http or ftp.
+        # All that may write to the folder may name any host: it gets no request by http or ftp.
         opened = open_checkpoint if place.is_configured else _own
         store: CheckpointReading = opened(place.url, open_store)
         return read(store, place.source)

@@ -50,7 +50,7 @@ class Manifests:
     The manifest lists and manifests of a table, which `fetch` reads. Raises what it raises, and ManifestCorrupt.
 
     With `foreign`, manifests that our decoders do not take are read by pyiceberg; without, they raise ManifestCorrupt:
-    for those who write manifests anew. Lists are read in any form; `lines` of them may be shared by several readers.
+    for code that writes manifests anew. Lists are read in any form; `lines` of them may be shared by several readers.
     """
 
     def __init__(self, fetch: Fetch, *, foreign: bool, lines: KnownLines | None = None) -> None:

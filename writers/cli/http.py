@@ -25,7 +25,7 @@ from writers.cli.context import begin, utc_now
     type=click.Path(dir_okay=False, path_type=Path),
     help="File of `TABLE TOKEN [requests=N] [bytes=SIZE]` lines (per second), * for all tables; read again on changes.",
 )
-@click.option("--no-tokens", is_flag=True, help="Everyone who reaches it may write.")
+@click.option("--no-tokens", is_flag=True, help="Any client that reaches it may write.")
 @click.option(
     "--slots",
     type=click.IntRange(1, 100),

@@ -1,9 +1,9 @@
 """
 A request of a named producer that came to an instance without the slot: it is asked of the one that has it, once.
 
-The lease of the slot says its address, which is anyone's who can write the txlog folder: it gets a proof that the
-client has a token, never the token. Nothing is kept: what a crash of either leaves is a client without an answer, and
-the request is recognised when it comes again.
+The lease of the slot says its address, and any program that can write the txlog folder can write one there: it gets a
+proof that the client has a token, never the token. Nothing is kept: what a crash of either leaves is a client without
+an answer, and the request is recognised when it comes again.
 """
 
 import asyncio

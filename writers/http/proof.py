@@ -1,8 +1,9 @@
 """
 Proofs: that a request which one instance forwards to another was allowed by a token, without the token.
 
-A proof is made with the token's digest (HMAC-SHA256), of one request and for LIFE; the address that it goes to may be
-anyone's who can write the txlog folder. That one can send the same request again, which is recognised, and no other.
+A proof is made with the token's digest (HMAC-SHA256), of one request and for LIFE; any program that can write the
+txlog folder may name the address it goes to. That program can send the same request again, which is recognised, and no
+other.
 """
 
 import hmac

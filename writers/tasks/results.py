@@ -33,7 +33,7 @@ _COUNTS = re.compile(rb"([0-9]{1,7}) ([0-9]{1,18})")
 
 
 class Attempt(NamedTuple):
-    """Who wrote a file of a task: the reservation of the task, and random bytes of this opening of it."""
+    """What wrote a file of a task: the reservation of the task, and random bytes of this opening of it."""
 
     reservation: int
     random: bytes
