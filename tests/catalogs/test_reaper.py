@@ -12,7 +12,8 @@ from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import Retry
 from bookkeeper.stores.store import Store
 from reaper.expiry import journal
-from reaper.run import Reaped, reap
+from reaper.result import Reaped
+from reaper.run import reap
 from tests.servers.line import Fault, Line
 from tests.support.catalog_chaos import COMMIT, FAULTS, REQUEST
 from tests.support.catalog_lake import CatalogLake, Chain, Place
