@@ -33,7 +33,8 @@ from benchmarks.support.harness import Chosen, Timing, alone, in_turns, now, num
 from benchmarks.support.lake import Lake, configured
 from benchmarks.support.places import PLACES, Place
 from benchmarks.support.synthetic import Queue
-from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.catalogs.commit import load_table
+from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.load import load
 from bookkeeper.consumers import Consumer, SqlitePlace
 from bookkeeper.stores.open import stores_with

@@ -31,7 +31,8 @@ from benchmarks.support.lake import Lake, configured
 from benchmarks.support.lake import written as written_to
 from benchmarks.support.spark_upserts import TXLOGS, UPSERTS, measure_upserts
 from benchmarks.visibility import drained, generating
-from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.catalogs.commit import load_table
+from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.consumers.place_on_main import end
 from bookkeeper.consumers.selection import Selection
 from bookkeeper.consumers.tail import Follower, Position

@@ -48,7 +48,8 @@ def _play(scenario: Scenario) -> TableWatch:
 
 def _opened(paths: DemoPaths) -> tuple[Path, TableWatch]:
     """The txlog folder and the table, as any stranger finds them."""
-    from bookkeeper.catalogs.open import load_table, open_catalog
+    from bookkeeper.catalogs.commit import load_table
+    from bookkeeper.catalogs.open import open_catalog
     from bookkeeper.config.load import load as load_config
     from bookkeeper.contract.txlog_folder import folder_url
 

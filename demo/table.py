@@ -13,7 +13,7 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from bookkeeper.catalogs.open import load_table
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.stores.locations import local_path
 

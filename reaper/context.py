@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.config.maintained import is_by_catalog, refuse_keys
 from bookkeeper.config.settings import Table as TableSettings

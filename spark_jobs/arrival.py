@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bookkeeper.errors import Backpressure, Fenced
-from writers.timing import backoff, retry
+from writers.retries import backoff, retry
 
 if TYPE_CHECKING:
     from bookkeeper.contract.marks import Marks

@@ -27,7 +27,7 @@ from bookkeeper.errors import NotPossible
 from spark_jobs.arrival import Arrival
 from spark_jobs.rows import check
 from spark_jobs.sink_position import BatchPosition, QueryCheckpoint
-from writers.timing import retry
+from writers.retries import retry
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

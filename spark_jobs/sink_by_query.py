@@ -18,7 +18,8 @@ from bookkeeper.errors import BookkeeperError, Missing, NotPossible
 from spark_jobs import table as tables
 from spark_jobs.hadoop import HadoopCheckpointStore
 from spark_jobs.sink_position import QueryCheckpoint
-from writers.timing import pause, retry
+from writers.retries import retry
+from writers.timing import pause
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

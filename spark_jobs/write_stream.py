@@ -26,7 +26,8 @@ from spark_jobs.sink import HASH, NONE, into
 from spark_jobs.sink_by_query import SinkByQuery, check_by_spark
 from spark_jobs.table import location
 from spark_jobs.write_stream_source import EXPECTED, Source
-from writers.timing import pause, retry
+from writers.retries import retry
+from writers.timing import pause
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,8 +8,9 @@ from datetime import timedelta
 
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.store import Store
+from writers.retries import retry
 from writers.runtime import Runtime
-from writers.timing import Clock, Wait, retry
+from writers.timing import Clock, Wait
 from writers.writer import Writer
 
 

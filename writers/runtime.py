@@ -10,7 +10,8 @@ from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.locations import absolute
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from writers.timing import PATIENCE, AtOnce, Clock, Wait, at_once, pause, retry, utc_now
+from writers.retries import retry
+from writers.timing import PATIENCE, AtOnce, Clock, Wait, at_once, pause, utc_now
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,13 @@
 """
-This machine's clock and its sleep, for programs that bring none of their own; storage calls retried, and at once.
+This machine's clock and its sleep, for programs that bring none of their own; storage calls at once.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from bookkeeper.errors import StorageUnavailable
 from bookkeeper.threads import start
 
 T = TypeVar("T")
@@ -21,9 +20,6 @@ AtOnce = Callable[[Sequence[Act]], list[Any]]
 
 #: of a writer, for a bookkeeper that is behind
 PATIENCE = timedelta(minutes=5)
-ATTEMPTS = 8
-FIRST_PAUSE_SECONDS = 0.2
-LONGEST_PAUSE_SECONDS = 5.0  # some 16 s in all
 
 
 def utc_now() -> datetime:
@@ -45,33 +41,6 @@ def millis(at: datetime) -> int:
     Milliseconds since 1970.
     """
     return round(at.timestamp() * 1000)
-
-
-def backoff(first: float, longest: float) -> Iterator[float]:
-    """
-    Pauses without end, in seconds: each twice the one before, up to the longest.
-    """
-    seconds = first
-    while True:
-        yield seconds
-        seconds = min(seconds * 2, longest)
-
-
-def retry(act: Callable[[], T], wait: Wait, attempts: int = ATTEMPTS) -> T:
-    """
-    The result of `act`, a call that may be sent more than once, after at most so many tries with growing pauses, none
-    shorter than the `pause` of the error.
-
-    When `wait` returns True, only one more try follows. Raises the last StorageUnavailable.
-    """
-    pauses = backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-    for _ in range(attempts - 1):
-        try:
-            return act()
-        except StorageUnavailable as exc:
-            if wait(max(next(pauses), exc.pause.total_seconds() if exc.pause else 0.0)) is True:
-                break
-    return act()
 
 
 def at_once(acts: Sequence[Act]) -> list[Any]:

@@ -41,11 +41,12 @@ from writers.publish.pending_monitor import PendingMonitor
 from writers.publish.publisher import Publisher, resume
 from writers.publish.request_columns import ColumnAsker
 from writers.publish.run_state import RunState
+from writers.retries import retry
 from writers.runtime import Runtime
 from writers.tasks.handover import Handover
 from writers.tasks.reservation import Reservation
 from writers.tasks.task import Task
-from writers.timing import PATIENCE, AtOnce, Clock, Wait, at_once, millis, pause, retry, utc_now
+from writers.timing import PATIENCE, AtOnce, Clock, Wait, at_once, millis, pause, utc_now
 from writers.values.given import as_table
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.catalogs.handed_out import covers, stores_of
-from bookkeeper.catalogs.open import is_rest, load_table, open_catalog
+from bookkeeper.catalogs.open import is_rest, open_catalog
 from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import CatalogUnavailable, ConfigInvalid, NotPossible, StorageUnavailable, TableMissing
 from bookkeeper.stores.locations import join

@@ -57,7 +57,7 @@ def consumer_states(there: Opened) -> "tuple[list[ConsumerState], Table]":
     """
     The state of every consumer, and the table it was compared with.
     """
-    from bookkeeper.catalogs.open import load_table
+    from bookkeeper.catalogs.commit import load_table
     from bookkeeper.history.consumer_state import evaluate, read_all
     from bookkeeper.stores.open import stores_with
 
@@ -236,7 +236,7 @@ def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, av
 
 
 def _add_reader(there: Opened, name: str, snapshot: str, ttl: timedelta) -> dict[str, Any]:
-    from bookkeeper.catalogs.open import load_table
+    from bookkeeper.catalogs.commit import load_table
     from bookkeeper.errors import NotPossible
     from bookkeeper.history.registry import reader
 

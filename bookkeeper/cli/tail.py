@@ -88,7 +88,8 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
       bookkeeper tail events --consumer nightly --exit --json
       bookkeeper tail events --consumer nightly --lost catch-up
     """
-    from bookkeeper.catalogs.open import load_table, open_catalog
+    from bookkeeper.catalogs.commit import load_table
+    from bookkeeper.catalogs.open import open_catalog
     from bookkeeper.console.signals import StopSignal
     from bookkeeper.consumers.selection import Selection
     from bookkeeper.consumers.tail import Follower
@@ -102,8 +103,7 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
     if how["consumer"]:
         return _tail_as_consumer(settings, about.name, shape, how)
     with advising(settings.catalog, about):
-        catalog = open_catalog(settings.catalog)
-        stop = StopSignal.on_signals()
+        catalog, stop = open_catalog(settings.catalog), StopSignal.on_signals()
         first = load_table(catalog, about.identifier)
     columns = _columns(first, how["columns"])
     with _advising_on_loss():

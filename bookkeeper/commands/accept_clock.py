@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import _update_table_metadata_log
 
-from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.config.units import format_duration, millis
 from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract import marks_json

@@ -15,8 +15,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table as IcebergTable
 
+from bookkeeper.catalogs.commit import asked
 from bookkeeper.catalogs.handed_out import stores_of
-from bookkeeper.catalogs.open import asked
 from bookkeeper.config.settings import Table
 from bookkeeper.contract.known_table import known_table
 from bookkeeper.contract.txlog_folder import CARD, MARKS, PENDING, REJECTED, SUFFIX, Folder, folder_url

@@ -21,7 +21,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
-from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.commands.columns import DEFAULT_SCHEMA, schema_for, schema_of
 from bookkeeper.commands.init_keys import asks_for_keys, make_keyed, with_keys

@@ -6,7 +6,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import LongType, NestedField, StringType
 
-from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.config.settings import Table
 from bookkeeper.contract.keyed import Keyed, keyed_of
 from bookkeeper.contract.keyed import check as check_keyed

@@ -19,7 +19,7 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.config.settings import Table as Settings
 from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract import marks_json

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from pyiceberg.table import Table
 
-from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract import marks_json
 from bookkeeper.contract.marks import Marks

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pyiceberg.manifest import ManifestContent
 
-from bookkeeper.catalogs.open import asked
+from bookkeeper.catalogs.commit import asked
 from bookkeeper.commands.audit import ERROR, WARNING, Audit, Finding, snapshot_name
 from bookkeeper.commands.odd_deletes import odd_footers
 from bookkeeper.errors import BookkeeperError, CatalogUnavailable, Missing, PathRefused, Unfit

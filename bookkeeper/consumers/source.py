@@ -10,8 +10,9 @@ from datetime import datetime
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.catalogs.handed_out import stores_of
-from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.dead_letters import only
 from bookkeeper.config.load import load
 from bookkeeper.config.settings import Settings

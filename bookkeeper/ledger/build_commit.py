@@ -20,7 +20,7 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.contract.marks import Marks
 from bookkeeper.errors import CommitConflict
 from bookkeeper.format.manifest_list import ListedManifest

@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.snapshots import Operation
 
-from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.rewrite import Rewrite

@@ -6,7 +6,7 @@ read knows that commit, or an older table was put in its place. Card and marks.j
 table; the other way round a healthy table looks restored when another bookkeeper commits in between.
 """
 
-from bookkeeper.catalogs.open import load_table
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.contract.card import Card
 from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.contract.txlog_folder import NO_CARD, Folder

@@ -28,7 +28,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.contract.keyed import PROPERTY, Keyed, dumps, is_within_keys, keyed_of
 from bookkeeper.errors import NotPossible
 from bookkeeper.manifests.fetch import Fetch

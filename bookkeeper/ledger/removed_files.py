@@ -5,7 +5,7 @@ is no proof that its rows never came in.
 
 from pyiceberg.table.snapshots import Snapshot
 
-from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.contract.rewrite import file_key
 from bookkeeper.errors import BookkeeperError, Missing
 from bookkeeper.history.main_history import ancestors

@@ -15,7 +15,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import NestedField
 
-from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.ledger.view import View
 
 

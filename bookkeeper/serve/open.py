@@ -10,8 +10,9 @@ from functools import partial
 
 from pyiceberg.catalog import Catalog
 
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.catalogs.handed_out import stores_of
-from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Daemon, Settings, Table
 from bookkeeper.config.share import TRIES, parse, share_of
 from bookkeeper.contract.known_table import advising

@@ -18,7 +18,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from bookkeeper.catalogs.open import commit
+from bookkeeper.catalogs.commit import commit
 from bookkeeper.errors import CommitConflict, CommitUnknown
 from bookkeeper.history.main_history import MAIN, MainHistory
 from reaper.context import ReaperContext

@@ -16,7 +16,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from bookkeeper.catalogs.open import commit
+from bookkeeper.catalogs.commit import commit
 from bookkeeper.errors import CommitConflict
 from reaper.context import ReaperContext
 from reaper.expiry.expire import MOST_ATTEMPTS, guards

@@ -26,7 +26,8 @@ from random import Random
 from typing import Any
 
 from benchmarks.support.lake import written
-from bookkeeper.catalogs.open import STORAGE, load_table, open_catalog
+from bookkeeper.catalogs.commit import load_table
+from bookkeeper.catalogs.open import STORAGE, open_catalog
 from bookkeeper.commands.columns import schema_of
 from bookkeeper.config.settings import Catalog
 from bookkeeper.contract.txlog_folder import Folder

@@ -21,7 +21,8 @@ from requests import HTTPError, Response
 
 from bookkeeper.catalogs import rest
 from bookkeeper.catalogs.answers import retry_after, shown
-from bookkeeper.catalogs.open import commit, load_table, open_catalog
+from bookkeeper.catalogs.commit import commit, load_table
+from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Catalog, Daemon
 from bookkeeper.errors import (
     BookkeeperError,

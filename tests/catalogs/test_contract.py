@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
-from bookkeeper.catalogs.open import load_table
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.commands.accept_clock import date_back, dated_ahead
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.contract import marks as marks_format

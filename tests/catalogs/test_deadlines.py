@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.catalogs.deadline import within
-from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import CatalogUnavailable, Retry
 from tests.servers.line import Fault, Line

@@ -9,8 +9,8 @@ from pyiceberg.catalog.rest import TableResponse
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table.update import SetPropertiesUpdate
 
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.catalogs.file_io import DiskFirst
-from bookkeeper.catalogs.open import load_table
 from tests.support.catalog_lake import CatalogLake, Chain, Place
 from tests.support.lake import Lake, Writes
 

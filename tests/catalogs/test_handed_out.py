@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pyiceberg.table.update import SetPropertiesUpdate
 
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.catalogs.handed_out import HandedOut, stores_of
-from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.fold import fold
 from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import StorageUnavailable, TableUnusable

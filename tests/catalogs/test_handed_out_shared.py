@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.catalogs.handed_out import HandedOut, stores_of
-from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.catalogs.open import open_catalog
 from tests.catalogs import test_handed_out_writers as governed
 from tests.servers.catalog_over import CatalogOver
 from tests.servers.proxy import Reply

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pyiceberg.io import FileIO
 
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.catalogs.handed_out import stores_of
-from bookkeeper.catalogs.open import STORAGE, load_table, open_catalog
+from bookkeeper.catalogs.open import STORAGE, open_catalog
 from bookkeeper.catalogs.storage_credentials import place_of, told_for
 from bookkeeper.config.settings import Catalog, Settings
 from bookkeeper.contract.txlog_folder import folder_url

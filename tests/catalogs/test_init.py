@@ -7,7 +7,8 @@ from itertools import count
 import pytest
 from pyiceberg.table.update import AssertTableUUID, RemovePartitionSpecsUpdate
 
-from bookkeeper.catalogs.open import commit, load_table, open_catalog
+from bookkeeper.catalogs.commit import commit, load_table
+from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import Initialised, initialise, schema_for
 from bookkeeper.config.settings import Table
 from bookkeeper.contract.keyed import Keyed, keyed_of

@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from bookkeeper.catalogs.open import asked
+from bookkeeper.catalogs.commit import asked
 from bookkeeper.catalogs.sql import FlatSqlCatalog
 from bookkeeper.errors import CatalogUnavailable
 from tests.support.lake import Lake, Writes

@@ -16,7 +16,7 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, Manifes
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from bookkeeper.catalogs.open import load_table
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.consumers.lag import added_files
 from bookkeeper.consumers.rows import Projection
 from bookkeeper.consumers.snapshot_files import SnapshotFiles, TableFile

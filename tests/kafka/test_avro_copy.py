@@ -15,7 +15,7 @@ from tests.kafka.test_page import run
 from tests.kafka.topics import Copy, Topics, queue, running, until
 from tests.support.keyed_rows import state
 from writers.kafka.avro import AvroForm, ById
-from writers.kafka.registry import Registry, access_to
+from writers.kafka.schema_registry import Registry, access_to
 
 TABLE = Schema(
     NestedField(1, "n", LongType(), required=True),

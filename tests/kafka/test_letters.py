@@ -17,7 +17,7 @@ from tests.support.keyed_rows import rows as live_rows
 from tests.support.threads import again_and_again
 from writers.kafka import run
 from writers.kafka import verdicts as verdicts_module
-from writers.kafka.letters import Letters
+from writers.kafka.dead_letters import Letters
 from writers.kafka.verdicts import Verdicts
 from writers.loader.formats import Format
 from writers.timing import pause

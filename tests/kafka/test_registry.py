@@ -19,9 +19,9 @@ from cryptography.x509.oid import NameOID
 
 from bookkeeper.errors import ConfigInvalid, NotPossible, SourceUnavailable
 from tests.kafka.registry import Stub, registry
-from writers.kafka import registry as client
+from writers.kafka import schema_registry as client
 from writers.kafka.client import Cluster, properties_in
-from writers.kafka.registry import Registry, access_to
+from writers.kafka.schema_registry import Registry, access_to
 from writers.loader.records import BadLine
 
 INT = json.dumps({"type": "record", "name": "r", "fields": [{"name": "n", "type": "int"}]})

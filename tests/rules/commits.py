@@ -15,7 +15,7 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.update import SetPropertiesUpdate
 from pyiceberg.typedef import Record
 
-from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract import marks_json

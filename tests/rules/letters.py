@@ -17,7 +17,7 @@ CRASH = f"{LETTERS}test_a_crash_at_each_step_and_another_verdict_leave_a_message
     "What a run has put aside counts for the next one, whatever that would say of the message.",
     Fails(f"{CRASH}[another verdict-behind the letters]"),
 )
-@breaks("writers.kafka.letters.Letters.judged")
+@breaks("writers.kafka.dead_letters.Letters.judged")
 def verdicts_count_for_no_other_run(rightly: Any, letters: Any, channel: str, offset: int) -> bool:
     """Each run judges anew."""
     return False

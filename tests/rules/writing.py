@@ -14,8 +14,8 @@ from tests.chaos.scenes.writing import Writing
 from tests.rules.rule import Chapter, Patch, breaks
 from tests.rules.systems import Fails, Modelled, Recorded, Scene, Simulated
 from tests.support.faults import AFTER
+from writers.retries import ATTEMPTS
 from writers.tasks.results import locations
-from writers.timing import ATTEMPTS
 
 rule = Chapter()
 OUTCOMES = "tests/writers/test_outcomes.py::"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bookkeeper.catalogs.open import load_table
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.consumers.consumer import Batch, Consumer
 from bookkeeper.consumers.group import ConsumerGroup
 from bookkeeper.consumers.place_keepers import ParquetPlace, PlaceKeeper, SqlitePlace

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.catalogs.open import load_table
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.config.settings import Reaper
 from bookkeeper.consumers.lag import added_files, lag
 from bookkeeper.errors import NotPossible

@@ -8,7 +8,8 @@ import sys
 
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 
-from bookkeeper.catalogs.open import commit, load_table, open_catalog
+from bookkeeper.catalogs.commit import commit, load_table
+from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import CatalogUnavailable, CommitConflict, CommitUnknown
 

@@ -15,7 +15,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from pyiceberg.types import NestedField, StringType
 
-from bookkeeper.catalogs.open import STORAGE, commit, load_table, open_catalog
+from bookkeeper.catalogs.commit import commit, load_table
+from bookkeeper.catalogs.open import STORAGE, open_catalog
 from bookkeeper.catalogs.storage import ENTRY_EVERY, StorageCatalog
 from bookkeeper.catalogs.versions import HINT, Versions, name, number
 from bookkeeper.config.settings import Catalog

@@ -15,7 +15,8 @@ import click
 from click.testing import CliRunner
 
 from benchmarks.support.lake import written
-from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.catalogs.commit import load_table
+from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.cli import main as bookkeeper
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.load import load

@@ -31,7 +31,8 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import BinaryType, NestedField, StringType, TimestamptzType
 
 from benchmarks.support.lake import written
-from bookkeeper.catalogs.open import commit, load_table, open_catalog
+from bookkeeper.catalogs.commit import commit, load_table
+from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.errors import CommitConflict
 from tests.support.configured import Queue
 from tests.support.pyiceberg_files import parquet_file, sqlite_catalog

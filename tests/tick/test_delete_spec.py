@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import AssertTableUUID, RemovePartitionSpecsUpdate
 
-from bookkeeper.catalogs.open import commit
+from bookkeeper.catalogs.commit import commit
 from bookkeeper.contract.keyed import PROPERTY, Keyed
 from bookkeeper.errors import CommitConflict, TableUnusable
 from tests.support.enumerated import crash_points, crashed, recorded

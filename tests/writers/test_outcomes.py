@@ -16,7 +16,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.stores.open import open_store
 from tests.support.desk import Broken, Desk, Ledger, Tampered, noisy_rows, only, rows
-from writers.timing import ATTEMPTS
+from writers.retries import ATTEMPTS
 
 
 @dataclass

@@ -23,7 +23,8 @@ from bookkeeper.stores.store import Store
 from writers.files.last_of_each_key import INSERT
 from writers.files.split_by_partition import Part
 from writers.files.write_spec import WriteSpec
-from writers.timing import AtOnce, Clock, Wait, retry
+from writers.retries import retry
+from writers.timing import AtOnce, Clock, Wait
 from writers.values.cast import cast
 
 MOST_HELD_BYTES = 512 * 2**20

@@ -32,7 +32,8 @@ from bookkeeper.leases.lease import FileLease
 from bookkeeper.stores.local import LocalStore
 from writers.http.requests import PRODUCER
 from writers.http.spool import Request, Spool
-from writers.timing import Wait, pause, retry, utc_now
+from writers.retries import retry
+from writers.timing import Wait, pause, utc_now
 
 log = logging.getLogger(__name__)
 

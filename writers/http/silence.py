@@ -15,7 +15,8 @@ from bookkeeper.contract.offsets import FORGOTTEN, Offsets
 from bookkeeper.contract.txlog_folder import Folder
 from writers.http.sequences import day_of
 from writers.publish.publisher import LATEST_MS
-from writers.timing import Clock, Wait, retry
+from writers.retries import retry
+from writers.timing import Clock, Wait
 
 #: between two looks at all producers; and so many are forgotten by one txlog
 EVERY, MOST = timedelta(minutes=1), 100

@@ -14,7 +14,8 @@ from bookkeeper.contract.marks import FUTURE_MS
 from bookkeeper.errors import ClockAhead
 from bookkeeper.leases.slot_lease import FOLDER
 from bookkeeper.stores.store import Store
-from writers.timing import Clock, Wait, retry
+from writers.retries import retry
+from writers.timing import Clock, Wait
 
 #: the bookkeeper's clock and the storage's may differ by so much
 _APART = timedelta(minutes=5)

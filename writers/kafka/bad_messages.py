@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from writers.kafka.cursor import Cursor
-from writers.kafka.letters import Letters
+from writers.kafka.dead_letters import Letters
 from writers.kafka.messages import Bad, Message, MessageReader, converted, partition_of
 from writers.kafka.partitions import Partition
 

@@ -29,7 +29,7 @@ from writers.kafka.avro import AvroForm, ById, OneSchema
 from writers.kafka.avro_schema import SCHEMA_BYTES, AvroRefused, AvroSchema
 from writers.kafka.client import Cluster, properties_in
 from writers.kafka.messages import PARTS, Form
-from writers.kafka.registry import Registry, access_to
+from writers.kafka.schema_registry import Registry, access_to
 from writers.kafka.set_group import set_group
 from writers.kafka.slot_loop import read_slot
 from writers.kafka.source import Memory, Shared, Wanted

@@ -38,7 +38,8 @@ from bookkeeper.errors import Backpressure, Fenced, NotPossible
 from writers.kafka.messages import Converted, MessageReader, converted
 from writers.kafka.partitions import end_of
 from writers.publish.publisher import resume
-from writers.timing import Clock, Wait, millis, retry
+from writers.retries import retry
+from writers.timing import Clock, Wait, millis
 from writers.writer import Writer
 
 #: letters of a chunk: a position has at most 1 KiB, and a bit for each of them

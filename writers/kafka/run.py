@@ -17,8 +17,8 @@ from bookkeeper.errors import Backpressure, SourceUnavailable, StorageUnavailabl
 from writers.kafka.bad_messages import BadMessages
 from writers.kafka.client import OFFSET_LOST, PARTITION_EOF, Cluster, SlotConsumer
 from writers.kafka.cursor import Batch, Cursor, Handling, TopicChanged, sorted_batch
+from writers.kafka.dead_letters import Letters
 from writers.kafka.lag import Ages, offset_lags
-from writers.kafka.letters import Letters
 from writers.kafka.lost_place import lost_place, may_go_on
 from writers.kafka.messages import Converted, Message, Outdated, converted, partition_of
 from writers.kafka.named_topics import not_there, seen_of

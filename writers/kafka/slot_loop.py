@@ -27,14 +27,14 @@ from bookkeeper.errors import (
 )
 from bookkeeper.leases.lease import Lease
 from writers.kafka.cursor import Handling, TopicChanged
-from writers.kafka.letters import Letters
+from writers.kafka.dead_letters import Letters
 from writers.kafka.partitions import Partition, Topic, end_of
 from writers.kafka.run import Run
 from writers.kafka.source import Shared
 from writers.kafka.start_offsets import StartOffsets
 from writers.kafka.start_option import chosen
 from writers.publish.suspects import Suspects, rejected_offsets
-from writers.timing import backoff
+from writers.retries import backoff
 from writers.writer import Writer
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from bookkeeper.leases.lease import Lease
 from bookkeeper.threads import start as start_thread
 from writers.kafka.assignment import lease_of, slots_of
 from writers.kafka.client import Cluster
-from writers.kafka.letters import Letters, check_without, opened
+from writers.kafka.dead_letters import Letters, check_without, opened
 from writers.kafka.messages import PARTS, Form, MessageReader
 from writers.kafka.partitions import Partition, Topic
 from writers.kafka.start_option import GoOn, Start

@@ -15,7 +15,8 @@ from typing import Any
 from bookkeeper.errors import Backpressure, Changed, Fenced, Missing, NotPossible, Unfit
 from bookkeeper.format import json_text
 from bookkeeper.stores.store import Store
-from writers.timing import Wait, retry
+from writers.retries import retry
+from writers.timing import Wait
 
 _FOLDER = "letters/"
 _VERSION = 1

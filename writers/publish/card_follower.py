@@ -13,7 +13,8 @@ from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.store import Store
 from writers.files.write_spec import WriteSpec, check_same_table, may_share_txlog
-from writers.timing import Wait, retry
+from writers.retries import retry
+from writers.timing import Wait
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,8 @@ from bookkeeper.contract.txlog import WITH_OFFSETS, version_of
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ChannelTaken, NotPossible, TooManyChannels
 from writers.publish.card_follower import CardFollower
-from writers.timing import Clock, Wait, retry
+from writers.retries import retry
+from writers.timing import Clock, Wait
 
 #: offsets that moved over nothing wait this long for rows: each txlog without rows is a commit
 ALONE = timedelta(hours=1)

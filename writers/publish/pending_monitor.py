@@ -17,7 +17,8 @@ from bookkeeper.contract.txlog import Txlog
 from bookkeeper.contract.txlog_folder import REJECTED, Folder, Found
 from bookkeeper.errors import Backpressure, Fenced
 from writers.metrics import WriterMetrics
-from writers.timing import AtOnce, Clock, Wait, millis, retry
+from writers.retries import retry
+from writers.timing import AtOnce, Clock, Wait, millis
 
 EVERY = timedelta(seconds=1)
 

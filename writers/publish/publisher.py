@@ -30,7 +30,8 @@ from bookkeeper.errors import (
 from writers.files.rolling_writer import NamedFiles
 from writers.files.write_spec import WriteSpec
 from writers.publish.pending_monitor import sound
-from writers.timing import Wait, retry
+from writers.retries import retry
+from writers.timing import Wait
 
 log = logging.getLogger(__name__)
 

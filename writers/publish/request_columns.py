@@ -17,7 +17,8 @@ from bookkeeper.contract.column_requests import ADD, WIDEN, ColumnRequest, check
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Backpressure, ColumnRefused, SchemaRefused
 from writers.publish.card_follower import CardFollower
-from writers.timing import Clock, Wait, backoff, retry
+from writers.retries import backoff, retry
+from writers.timing import Clock, Wait
 from writers.values.cast import unknown_columns
 from writers.values.unknown_fields import asked_type, wider_columns
 

@@ -42,7 +42,7 @@ from writers.metrics import WriterMetrics
 from writers.newer_card import NewerCard
 from writers.opener import Opener
 from writers.publish.publisher import resume
-from writers.timing import backoff
+from writers.retries import backoff
 from writers.watch.events import Dropped, Receive, receive
 from writers.watch.halves import Halves
 from writers.watch.metrics import EMPTY, LOADED, REJECTED, WatchFigures

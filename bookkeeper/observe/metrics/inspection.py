@@ -13,7 +13,7 @@ from datetime import datetime
 
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.catalogs.open import load_table
+from bookkeeper.catalogs.commit import load_table
 from bookkeeper.consumers.lag import Added, Lag, added_files, lag
 from bookkeeper.contract import keyed
 from bookkeeper.contract.txlog_folder import REJECTED, SUFFIX
