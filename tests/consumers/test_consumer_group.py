@@ -335,10 +335,11 @@ def test_of_a_member_that_is_stopped_it_is_said_that_its_rows_wait(
     lake: Lake, writer: Writes, members: Callable[[int], Members]
 ) -> None:
     asked = Queue(configured(lake), "").asked
-    process = members(2).begin(1)
+    group = members(2)
+    process = group.begin(1)
     assert asked("consumers")[0]["what"] is None and "stopped_consumers" not in asked("status")
     process.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    group.crew.until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     commits(lake, writer, 0, 1)
     try:
         said = f"process {process.pid} of {socket.gethostname()}, which reads it, is stopped"
