@@ -67,6 +67,8 @@ class Size:
     pause: float = 1.5
     freeze: float = 5.0
     bad: float = 0.0
+    #: events, of which a slow machine sees fewer in these seconds
+    least: int = 0
 
 
 class World:
@@ -101,13 +103,18 @@ class World:
         for role in self.crew.commands:
             self.crew.start(role)
         with beside(self.load):
-            while time.monotonic() < over and not 0 < self.size.messages <= self.load.count:
+            while self._goes_on(over):
                 time.sleep(self.random.random() * self.size.pause * 2)
                 self._disturb()
             for role in [*self.crew.running]:
                 if role not in self.bookkeepers:
                     self.crew.stop(role)
         self._settle()
+
+    def _goes_on(self, over: float) -> bool:
+        if 0 < self.size.messages <= self.load.count:
+            return False
+        return time.monotonic() < over or self.account.done.total() < self.size.least
 
     def _disturb(self) -> None:
         """One event; what has ended by itself, such as an instance that began while a topic was away, begins again."""

@@ -13,7 +13,7 @@ NEW = [Sent("t", 2, 0, offset, 10 + offset) for offset in range(3)]
 
 
 def test_each_message_is_in_the_table_once_whatever_is_killed(broker: Server, tmp_path: Path) -> None:
-    size = Size(8, instances=2, topics=2, partitions=3, rate=1000, pause=0.4, freeze=0.5)
+    size = Size(8, instances=2, topics=2, partitions=3, rate=1000, pause=0.4, freeze=0.5, least=3)
     account = played(broker, tmp_path, size, seed=8)
 
     assert account.right, account
@@ -21,7 +21,7 @@ def test_each_message_is_in_the_table_once_whatever_is_killed(broker: Server, tm
 
 
 def test_each_message_is_in_one_of_two_tables_whatever_is_killed(broker: Server, tmp_path: Path) -> None:
-    size = Size(8, instances=2, topics=1, partitions=3, rate=500, pause=0.4, freeze=0.5, bad=0.05)
+    size = Size(8, instances=2, topics=1, partitions=3, rate=500, pause=0.4, freeze=0.5, bad=0.05, least=3)
     account = played(broker, tmp_path, size, seed=9)
 
     assert account.right, account
