@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog import CatalogType, load_catalog
@@ -30,7 +30,6 @@ from bookkeeper.errors import (
 )
 from bookkeeper.stores.locations import local_path
 
-T = TypeVar("T")
 CHECKED_REST = "bookkeeper.catalogs.rest.CheckedRestCatalog"
 FLAT_SQL = "bookkeeper.catalogs.sql.FlatSqlCatalog"
 DISK_FIRST = "bookkeeper.catalogs.file_io.DiskFirst"

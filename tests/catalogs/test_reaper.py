@@ -1,4 +1,4 @@
-"""A run of the reaper, whatever happens to any of its requests to the catalog: each k-th of them, in every catalog."""
+"""A run of the reaper, whatever happens to any of its requests to the catalog: each k-th of them."""
 
 from collections.abc import Callable
 from contextlib import suppress
