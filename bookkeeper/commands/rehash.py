@@ -5,6 +5,9 @@ Each slot gets a position that no run has: a run from before, wherever it stands
 reads again from the offsets of its slot of then. So the offsets are right also where a txlog of a slot was published
 meanwhile: it is rejected. That nothing is pending only keeps rows from being read twice.
 
+Verdicts on dead letters are claimed after the commit, so that no run from before puts another message aside: a slot
+that is no more has no run of then that would claim them.
+
 A writer that is only named like a slot (`writer lines --name orders-07`) keeps its position: it has no offsets, and its
 position is not one that slots have.
 
@@ -20,6 +23,7 @@ from bookkeeper.contract.marks import Marks, WriterMarks
 from bookkeeper.contract.names import check_writer, new_incarnation
 from bookkeeper.contract.offsets import Offsets, is_slot, slot_name, slot_of
 from bookkeeper.contract.txlog_folder import PENDING, REJECTED, Folder
+from bookkeeper.contract.verdicts import claim
 from bookkeeper.errors import NotPossible
 
 #: of a slot: the name of its last txlog, or what this command has given it
@@ -94,3 +98,11 @@ def _moved(marks: Marks, names: Sequence[str], offsets: Mapping[str, Offsets], p
         incarnations = newest | {**left.writer(slot).incarnations}
         writers[slot] = WriterMarks(position, incarnations, 0 if incarnations else now_ms, reached)
     return replace(left, writers=writers)
+
+
+def claim_letters(folder: Folder, source: str, now_ms: int, random: bytes) -> None:
+    """
+    To be called behind the commit, and where there was nothing to move: a crash in between leaves verdicts to runs from
+    before. `random`: 10 bytes. Raises NotPossible, StorageUnavailable.
+    """
+    claim(folder.store, source, f"rehash.{new_incarnation(now_ms, random)}")
