@@ -265,6 +265,35 @@ def test_a_source_with_letters_is_not_started_without(topics: Topics, copy: Copy
         bare.run()
 
 
+def test_letters_of_a_table_that_was_dropped_are_not_mixed_with_those_of_the_next_one(
+    topics: Topics, copy: Copy, tmp_path: Path
+) -> None:
+    """`bookkeeper drop` of the rows alone: all is read again, and a replay would make second rows of the letters."""
+    topics.make("t", 4)
+    send(topics, 6, odd=(2,), partition=1)
+    read(copy)
+    copy.tick()
+    anew = Copy(topics, queue(tmp_path / "anew", roll_after=timedelta(seconds=1)), "t", letters=copy.letters)
+    for slots in (4, 2):  # no slot begins, also none that has no letters: else the next start would go on
+        with pytest.raises(NotPossible, match="has dead letters of another table") as refused:
+            read(anew, form=LAX, slots=slots)
+        assert "`bookkeeper drop`" in refused.value.hint
+    anew.name = "another"
+    read(anew, form=LAX)
+    assert len(anew.rows()) == 6
+
+
+def test_verdicts_that_were_moved_away_do_not_stop_a_source_that_the_table_knows(topics: Topics, copy: Copy) -> None:
+    topics.make("t")
+    send(topics, 6, odd=(2,))
+    read(copy)
+    copy.tick()
+    copy.queue.folder.store.delete_many([item.key for item in copy.queue.folder.store.list("letters/")])
+    send(topics, 6, odd=(8,))
+    read(copy)
+    check(copy, {0: 12}, {0: {2, 8}})
+
+
 def test_a_table_with_other_keys_is_no_table_of_letters(topics: Topics, tmp_path: Path) -> None:
     topics.make("t")
     copy = Copy(topics, queue(tmp_path / "rows"), "t", letters=queue(tmp_path / "letters"))
