@@ -124,8 +124,8 @@ def check_without(folder: Folder, source: str) -> None:
 def check_same(letters: Folder, rows: Folder, source: str) -> None:
     """
     Raises NotPossible where these are the letters of another table, such as one of this name that was dropped: what has
-    a letter there may become a row here, and a second one by a replay. A slot that has letters has verdicts in the folder
-    of its rows, or the table knows it.
+    a letter there may become a row here, and a second one by a replay. A slot that has letters has verdicts beside its
+    rows, or their table knows it.
     """
     there, here = letters.marks(), rows.marks()
     known = {*slots_with_verdicts(rows.store), *(() if here is None else here.marks.writers)}
