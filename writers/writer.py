@@ -175,9 +175,10 @@ class Writer:
     def look(self) -> None:
         """
         Looks, at most once a second, for what became of this run's txlogs, and of the pending ones that it goes on
-        from. Raises Fenced where one with a position or offsets was rejected, StorageUnavailable.
+        from. Raises Fenced where one with a position or offsets was rejected or given up, StorageUnavailable.
         """
         self._monitor.look()
+        self._monitor.check_end()
 
     @property
     def all_committed(self) -> bool:
@@ -362,7 +363,7 @@ class Writer:
         files, facts = self._files.named(), self._facts("publish")
         name = self._publisher.publish(self._spec, files, position, millis(self._clock()), self._offsets.waiting)
         self._check_age(name, card)
-        self._monitor.published(name, chained=position is not None, offsets=self._offsets.waiting)
+        self._monitor.published(name, position, self._offsets.waiting)
         self._state.published(given)
         self._offsets.published()
         self._files.clear()

@@ -160,6 +160,7 @@ def rehash(source: str, slots: int, config: str | None, table: str | None, as_js
       bookkeeper rehash orders --slots 32 --table events
       bookkeeper rehash orders --slots 32 --table events --yes
     """
+    from bookkeeper.commands.rehash import claim_letters
     from bookkeeper.commands.rehash import rehash as moved_by
     from bookkeeper.config.units import epoch_ms
 
@@ -174,6 +175,8 @@ def rehash(source: str, slots: int, config: str | None, table: str | None, as_js
     elif yes:
         after = there.publisher.record(view, found.marks, f"rehash {source} to {slots} slots")
         record |= {"outcome": "moved", "snapshot": after.marks.snapshot}
+    if yes:
+        claim_letters(there.folder, source, epoch_ms(utc_now()), os.urandom(10))
     show_record(record, as_json)
 
 

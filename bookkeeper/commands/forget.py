@@ -56,7 +56,7 @@ def forget(
         if writer in waiting:
             kept[writer] = "it has pending txlogs: stop it, let them drain"
         elif writer in aside and marks.writer(writer).position is not None:
-            kept[writer] = "it has rejected txlogs, which fit no other position: replay or discard them first"
+            kept[writer] = "it has rejected txlogs, which fit no other position: replay them, or delete them there"
         elif writer not in patterns and (count := len(marks.writer(writer).offsets)):
             kept[writer] = f"it is a slot, and would read its {count} channels from their beginning: name it"
     forgotten = [writer for writer in chosen if writer not in kept]

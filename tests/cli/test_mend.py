@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 from bookkeeper.contract.txlog_folder import Folder
 from tests.support.lake import Lake, Writes
@@ -192,6 +193,24 @@ def test_verify_repair_mends_what_is_safe_and_only_when_told_to(lake: Lake, writ
     assert lake.pending() == list(txlog)
     run("verify", "--repair", "--yes")
     assert (lake.pending(), run("verify").exit_code, lake.keys()) == ([], 0, ["a"])
+
+
+def test_rehash_moves_channels_and_claims_verdicts_when_told_to(lake: Lake, run, asked) -> None:
+    Slot(lake, "orders-00").reaches("a", t0="1", t1="1", t2="1")
+    lake.drain()
+    lake.put("letters/orders-00.json", b'{"version": 1, "run": "before", "letters": {"t0": [7]}}')
+
+    def verdicts() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(lake.folder.store.read("letters/orders-00.json"))
+        return found
+
+    assert (asked("rehash", "orders", "--slots", "5")["outcome"], verdicts()["run"]) == ("dry run", "before")
+    assert asked("rehash", "orders", "--slots", "5", "--yes")["outcome"] == "moved"
+    one = verdicts()
+    assert one["run"].startswith("rehash.") and one["letters"] == {"t0": [7]}
+    # as behind a crash between the commit and this
+    assert asked("rehash", "orders", "--slots", "5", "--yes")["outcome"] == "nothing to move"
+    assert verdicts()["run"] not in (one["run"], "before")
 
 
 def test_discard_says_first_what_it_would_give_up_and_does_it_when_told_to(lake: Lake, writer: Writes, run, asked):

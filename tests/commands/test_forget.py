@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.commands.discard import outlook
 from bookkeeper.commands.forget import Forgetting, forget, forget_channel, reason
+from bookkeeper.commands.replay import replay
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.errors import NotPossible
+from bookkeeper.errors import NotPossible, PositionTaken
 from tests.support.enumerated import crash_points, crashed, recorded
 from tests.support.faults import Faults
 from tests.support.keyed import Step, Steps, keyed_lake
@@ -121,8 +123,15 @@ def test_a_position_that_rejected_txlogs_go_on_from_is_kept(lake: Lake, writer: 
     writer.goes_on(b"3", "c")
     lake.drain()
     assert list(lake.rejected().values()) == ["PositionTaken"]
-    with pytest.raises(NotPossible, match="replay or discard"):
+    with pytest.raises(NotPossible, match="replay them, or delete them there"):
         asked(lake, "w1")
+    (name,) = [item.name for item in lake.folder.rejected()]
+    with pytest.raises(PositionTaken):
+        replay(lake.folder, lake.book().ledger, lake.settings, name, lake.clock.now)
+    with pytest.raises(NotPossible, match=r"all that .* misses up to 3 lies in rejected/"):
+        outlook(lake.folder, lake.book().ledger, name)
+    lake.folder.discard_rejected([name])
+    assert asked(lake, "w1").forgotten == ["w1"]
 
 
 def test_unknown_names_and_globs_are_said(lake: Lake, writer: Writes) -> None:

@@ -8,7 +8,7 @@ import pytest
 from bookkeeper.commands.rehash import Rehash, rehash
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.contract.names import started_ms
-from bookkeeper.contract.offsets import is_slot, slot_name, slot_of
+from bookkeeper.contract.offsets import FORGOTTEN, is_slot, slot_name, slot_of
 from bookkeeper.errors import CommitConflict, ConfigInvalid, Fenced, NotPossible
 from tests.support.enumerated import crash_points, crashed, recorded
 from tests.support.faults import Faults
@@ -225,6 +225,43 @@ def test_the_next_run_of_a_keyed_table_comes_behind_the_runs_of_all_slots(tmp_pa
     lake.clock.move(minutes=-30)
     for name in {*found(lake).values()}:
         assert started_ms(writer(lake, name).incarnation) > started_ms(last), name
+
+
+def test_a_writer_that_is_only_named_like_a_slot_keeps_its_position(lake: Lake) -> None:
+    """A file that `writer lines --name orders-07` has read would else be read again."""
+    filled(lake)
+    Writes(lake, "orders-07").goes_on(b"line 3", "a", "b")
+    lake.drain()
+    done(lake, 5)
+    again = Writes(lake, "orders-07")
+    again.publish("a", "b", position=b"line 3")
+    lake.drain()
+    assert [*lake.rejected().values()] == ["PositionTaken"]
+    assert lake.keys() == sorted(["a", "b", *(f"{channel}-1" for channel in CHANNELS)])
+
+
+def test_a_writer_that_would_become_a_slot_is_said(lake: Lake) -> None:
+    filled(lake)
+    Writes(lake, "orders-04").goes_on(b"line 3", "a", "b")
+    lake.drain()
+    with pytest.raises(NotPossible, match="orders-04 would be a slot of orders, and has another source"):
+        done(lake, 5)
+    assert lake.view().marks.writer("orders-04").position == b"line 3"
+
+
+def test_a_slot_whose_channels_were_forgotten_is_moved_to(lake: Lake) -> None:
+    filled(lake)
+    with writer(lake, "orders-04") as early:
+        early.write(rows(lake, "a"), offsets={"x": "1"})
+        early.publish()
+        lake.drain()
+        early.publish(offsets={"x": FORGOTTEN}, alone=True)
+        lake.drain()
+    assert lake.view().marks.writer("orders-04").position is not None
+    done(lake, 5)
+    assert offsets_of(lake, "orders-04") and lake.view().marks.channels == len(CHANNELS)
+    done(lake, 2)
+    assert "orders-04" not in {name for name, known in lake.view().marks.writers.items() if known.position is not None}
 
 
 def test_what_cannot_be_moved_is_said(lake: Lake) -> None:

@@ -235,6 +235,23 @@ def test_another_source_of_the_same_name_is_told_and_not_mixed_with(tmp_path: Pa
     assert not lake.pending()
 
 
+def test_an_offset_that_is_no_sequence_is_forgotten_as_the_answer_says_and_no_other(tmp_path: Path) -> None:
+    """The slot as a whole is not: a request of another producer whose answer was lost would be in twice."""
+    lake = queue(tmp_path)
+    with Writer.open(lake.made.folder, "door-00") as other:
+        other.write([{"n": 1}], offsets={"p": "one", "q": "1"})
+    lake.tick()
+    with door(lake) as served, again_and_again(lake.tick, 0.05):
+        reply = served.rows(ndjson(2), "p", 1)
+        assert (reply.status, served.rows(ndjson(1), "q", 1).body["duplicate"]) == (409, True)
+        assert "`bookkeeper forget door-00 --channel p`" in reply.body["hint"]
+        forgets(lake, "p")
+        until(lambda: served.rows(ndjson(2), "p", 1).status == 200)
+        assert served.rows(ndjson(1), "q", 1).body["duplicate"]
+
+    assert numbers(lake) == [1, 2]
+
+
 # rejected
 
 

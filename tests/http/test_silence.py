@@ -187,6 +187,17 @@ def test_a_clock_that_is_behind_makes_none_silent(own: datetime) -> None:
     assert silence(NOW, lambda: own).day == NOW.date()
 
 
+def test_a_clock_that_was_ahead_and_was_put_right_is_believed_no_more() -> None:
+    """`bookkeeper accept-clock` takes its time out of the marks; else no producer that sends after it would ever go."""
+    now, folder = [NOW], Folder(NOW + 900 * DAY)
+    given: Any = folder
+    found = Silence(given, lambda: now[0], lambda seconds: None, KEEP)
+    assert found.day == (NOW + 900 * DAY).date()
+    folder.at = NOW
+    now[0] += EVERY
+    assert found.day == now[0].date()
+
+
 def test_marks_of_a_time_that_no_clock_can_show_are_the_latest() -> None:
     class Far(Folder):
         def marks(self) -> MarksCopy | None:

@@ -1,5 +1,7 @@
 """Dead letters on a scripted cluster: each message in one of two tables, whatever crashes and whoever judges."""
 
+import os
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -7,14 +9,19 @@ from unittest import mock
 
 import pytest
 
+from bookkeeper.commands.rehash import claim_letters, rehash
 from bookkeeper.config.dead_letters import KEY
-from bookkeeper.errors import Fenced, NotPossible
+from bookkeeper.config.units import epoch_ms
+from bookkeeper.contract.offsets import is_slot
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.errors import CommitConflict, Fenced, NotPossible
 from bookkeeper.leases.lease import NoLease
 from bookkeeper.stores.open import open_store
 from tests.kafka.scripted import Topics
 from tests.kafka.topics import Copy, letters_queue, queue, running, until
 from tests.support.keyed_rows import rows as live_rows
 from tests.support.threads import again_and_again
+from tests.support.wrapped import WrappedStore
 from writers.kafka import run
 from writers.kafka import verdicts as verdicts_module
 from writers.kafka.dead_letters import Letters
@@ -258,6 +265,35 @@ def test_a_source_with_letters_is_not_started_without(topics: Topics, copy: Copy
         bare.run()
 
 
+def test_letters_of_a_table_that_was_dropped_are_not_mixed_with_those_of_the_next_one(
+    topics: Topics, copy: Copy, tmp_path: Path
+) -> None:
+    """`bookkeeper drop` of the rows alone: all is read again, and a replay would make second rows of the letters."""
+    topics.make("t", 4)
+    send(topics, 6, odd=(2,), partition=1)
+    read(copy)
+    copy.tick()
+    anew = Copy(topics, queue(tmp_path / "anew", roll_after=timedelta(seconds=1)), "t", letters=copy.letters)
+    for slots in (4, 2):  # no slot begins, also none that has no letters: else the next start would go on
+        with pytest.raises(NotPossible, match="has dead letters of another table") as refused:
+            read(anew, form=LAX, slots=slots)
+        assert "`bookkeeper drop`" in refused.value.hint
+    anew.name = "another"
+    read(anew, form=LAX)
+    assert len(anew.rows()) == 6
+
+
+def test_verdicts_that_were_moved_away_do_not_stop_a_source_that_the_table_knows(topics: Topics, copy: Copy) -> None:
+    topics.make("t")
+    send(topics, 6, odd=(2,))
+    read(copy)
+    copy.tick()
+    copy.queue.folder.store.delete_many([item.key for item in copy.queue.folder.store.list("letters/")])
+    send(topics, 6, odd=(8,))
+    read(copy)
+    check(copy, {0: 12}, {0: {2, 8}})
+
+
 def test_a_table_with_other_keys_is_no_table_of_letters(topics: Topics, tmp_path: Path) -> None:
     topics.make("t")
     copy = Copy(topics, queue(tmp_path / "rows"), "t", letters=queue(tmp_path / "letters"))
@@ -304,7 +340,7 @@ def test_verdicts_that_are_none_stop_the_source(tmp_path: Path, data: bytes) -> 
 
 
 def test_verdicts_that_are_too_large_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts_module, "_BYTES", 10)
+    monkeypatch.setattr(verdicts_module, "MOST_BYTES", 10)
     store = open_store(str(tmp_path))
     store.replace("letters/copy-01.json", b"{" + b" " * 20 + b"}")
 
@@ -343,6 +379,90 @@ def test_the_verdicts_of_a_slot_that_has_moved_count(topics: Topics, copy: Copy)
     read(copy, slots=1, form=LAX)
 
     check(copy, {0: 6}, {0: {2}})
+
+
+def test_an_instance_that_was_forgotten_at_a_rehash_puts_nothing_aside(topics: Topics, copy: Copy) -> None:
+    """Its slot has no run of then that would claim the verdicts, and another one has made a row of the message."""
+    topics.make("t", 2)
+    for partition in (0, 1):
+        send(topics, 4, odd=(2,), partition=partition)
+    rightly, other, met = Verdicts.add, Copy(topics, copy.queue, "t", letters=copy.letters), list[int]()
+
+    def stand_still(self: Verdicts, *given: Any) -> None:
+        if not met and self._key == "letters/copy-01.json":
+            met.append(1)
+            rehashed(copy, 1)
+            with mock.patch("writers.kafka.source.Shared.lease", no_lease):
+                other.run(form=LAX, slots=1)
+        rightly(self, *given)
+
+    with (
+        mock.patch.object(Verdicts, "add", stand_still),
+        again_and_again(copy.tick, 0.02),
+        suppress(NotPossible),  # it sees that the number of slots has changed
+    ):
+        copy.run(form=STRICT, slots=2)
+    read(copy, form=LAX, slots=1)
+
+    assert met
+    check(copy, {0: 4, 1: 4})
+
+
+def test_verdicts_are_claimed_of_all_slots_of_a_source_and_no_others(tmp_path: Path) -> None:
+    folder = Folder(open_store(f"file://{tmp_path}"))
+    runs = {slot: Verdicts(folder.store, slot, (), "before", pause) for slot in ("a-00", "a-01", "a-b-00", "ab-00")}
+    for item in runs.values():
+        item.add({"c": [7]}, {})
+    claim_letters(folder, "a", 0, bytes(10))
+    for slot, item in runs.items():
+        if is_slot("a", slot):
+            with pytest.raises(Fenced, match="another run of this slot"):
+                item.add({"c": [8]}, {})
+        else:
+            item.add({"c": [8]}, {})
+    after = Verdicts(folder.store, "a-01", (), "after", pause)
+    assert after.has("c", 7) and not after.has("c", 8)
+
+
+def test_verdicts_that_change_meanwhile_are_claimed_as_they_are_then(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}")
+    run, added = Verdicts(store, "a-00", (), "before", pause), list[int]()
+
+    def around(name: str, act: Any, *given: Any, **named: Any) -> Any:
+        if name == "replace" and not added:
+            added.append(1)
+            run.add({"c": [7]}, {})
+        return act(*given, **named)
+
+    wrapped: Any = WrappedStore(store, around)
+    claim_letters(Folder(wrapped), "a", 0, bytes(10))
+    assert added and Verdicts(store, "a-00", (), "after", pause).has("c", 7)
+    with pytest.raises(Fenced):
+        run.add({"c": [8]}, {})
+
+
+def test_verdicts_that_are_none_are_not_claimed(tmp_path: Path) -> None:
+    folder = Folder(open_store(f"file://{tmp_path}"))
+    folder.store.replace("letters/a-00.json", b"[]")
+    with pytest.raises(NotPossible, match=r"letters/a-00.json is not readable"):
+        claim_letters(folder, "a", 0, bytes(10))
+
+
+def rehashed(copy: Copy, slots: int) -> None:
+    """As `bookkeeper rehash` does it, once nothing is pending."""
+    lake = copy.queue
+
+    def moves() -> bool:
+        with suppress(NotPossible, CommitConflict):
+            view, now_ms = lake.view(), epoch_ms(lake.clock.now)
+            found = rehash(view.marks, lake.folder, copy.name, slots, lake.settings.max_writers, now_ms, bytes(10))
+            assert found.marks is not None
+            lake.book().publisher.record(view, found.marks, "rehash")
+            return True
+        return False
+
+    until(moves)
+    claim_letters(lake.folder, copy.name, epoch_ms(lake.clock.now), os.urandom(10))
 
 
 def test_of_two_runs_that_claim_one_goes_on(copy: Copy) -> None:

@@ -218,6 +218,13 @@ class Ledger:
         self._publish_marks(item)
         self.desk.folder.delete([item.name])
 
+    def give_up(self, item: Txlog) -> None:
+        """As the txlog was rejected, its copy in rejected/ deleted, and `bookkeeper discard` given."""
+        self._reject(item)
+        self.desk.folder.discard_rejected([item.name])
+        self.marks = self.marks.discarded(item.name, (), 1)
+        self._publish_marks(item)
+
     def _publish_marks(self, item: Txlog) -> None:
         from bookkeeper.contract.marks_json import MarksCopy
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import FileMissing, NotPossible, PositionTaken
 from bookkeeper.stores.store import Listed
 from tests.support.desk import rows
@@ -353,6 +354,23 @@ def test_a_bad_object_is_tried_again_after_its_rest_and_stops_no_other() -> None
     waits = [later - before for before, later in pairwise(refused)]
     assert [round(seconds / 60) for seconds in waits] == [1, 2, 4]
     assert len(drops.keys()) > 30
+
+
+def test_objects_of_a_txlog_that_was_given_up_stay_and_are_loaded_again() -> None:
+    """`bookkeeper discard` before the watcher looks: the marks pass over the txlog, and its rows are in no table."""
+    drops, given_up = Drops(), list[TxlogName]()
+    drops.put("a", "b")
+
+    def wait(seconds: float) -> object:
+        drops.desk.clock.wait(seconds)
+        for item in [] if given_up else drops.desk.txlogs():
+            drops.ledger.give_up(item)
+            given_up.append(item.name)
+        return drops.ledger.tick()
+
+    drops.run(wait=wait)
+    assert len(given_up) == 1 and drops.keys() == ["a", "b"]
+    assert drops.dropped() == []
 
 
 def test_a_txlog_that_lost_its_place_says_nothing_about_its_objects() -> None:

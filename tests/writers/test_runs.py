@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from bookkeeper.commands.discard import discard, outlook
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Fenced
 from bookkeeper.stores.open import open_store
@@ -117,6 +118,33 @@ def test_a_run_without_positions_that_wakes_late_adds_rows_of_its_own_and_no_oth
     paused.publish()
     queue.tick()
     assert keys(queue) == ["a", "b"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_run_does_not_take_for_committed_what_was_given_up(queue: Queue, restarted: bool) -> None:
+    """A source that deletes what is in would else lose it: the marks pass over a txlog that `discard` was given for."""
+    writer = started(queue)
+    copies(writer, 2)
+    writer = started(queue) if restarted else writer
+    for path in Path(queue.made.folder.removeprefix("file://")).parent.rglob("data/**/*.parquet"):
+        path.unlink()
+    queue.tick()
+    (name,) = [item.name for item in queue.folder.rejected()]
+    queue.folder.discard_rejected([name])
+    ledger = queue.book().ledger
+    view, given = outlook(queue.folder, ledger, name)
+    discard(queue.folder, ledger, view, given, queue.clock.now)
+    CLOCK.late += timedelta(seconds=2)
+    with pytest.raises(Fenced, match="was given up"):
+        writer.look()
+    with pytest.raises(Fenced, match="was given up"):
+        writer.look()
+    again = started(queue)
+    copies(again, 2)
+    queue.tick()
+    CLOCK.late += timedelta(seconds=2)
+    again.look()
+    assert again.all_committed and keys(queue) == ["001", "002"]
 
 
 def test_a_pending_txlog_that_is_deleted_is_read_again_by_the_source(queue: Queue) -> None:

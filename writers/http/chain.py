@@ -62,7 +62,8 @@ class Chain:
         """The committed offsets, of which none may be less than before, but of those that were forgotten."""
         before, self._committed = self._committed, self._writer.committed_offsets()
         for producer, offset in before.items():
-            is_less = (number_of(self._committed.get(producer)) or 0) < (number_of(offset) or 0)
+            after = self._committed.get(producer)
+            is_less = after is None or (number_of(after) or 0) < (number_of(offset) or 0)
             if is_less and producer in self._writer.offsets:
                 raise Fenced(f"the table does not have sequence {offset} of {producer} any more")
         return self._committed

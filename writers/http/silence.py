@@ -70,5 +70,5 @@ class Silence:
         copy = retry(self._folder.marks, self._wait)
         if copy is not None:
             newest = max(map(copy.marks.seen_ms, copy.marks.writers), default=0)
-            self._committed_at = max(self._committed_at, from_epoch_ms(min(newest, LATEST_MS)))
+            self._committed_at = from_epoch_ms(min(newest, LATEST_MS))
         self._looked_at, self._is_due = now, True

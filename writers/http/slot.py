@@ -159,7 +159,8 @@ class Slot(Lane):
             if is_forgetting:  # its former sequence would be taken for this one's
                 post.answer(refused(503, f"{producer} is being forgotten", "Send it again after Retry-After.", later()))
             elif reached is None:
-                hint = f"Another program has written it: use another producer, or `bookkeeper forget {self.name}`."
+                forget = f"bookkeeper forget {self.name} --channel {producer}"
+                hint = f"Another program has written it: use another producer, or `{forget}`."
                 post.answer(refused(409, f"the offset of {producer} is no sequence", hint))
             elif post.sequence <= reached:
                 post.is_duplicate = True

@@ -121,6 +121,20 @@ def check_without(folder: Folder, source: str) -> None:
         raise NotPossible(what, hint="Give --dead-letters as before, or --table with its dead-letters = true.")
 
 
+def check_same(letters: Folder, rows: Folder, source: str) -> None:
+    """
+    Raises NotPossible where these are the letters of another table, such as one of this name that was dropped: what has
+    a letter there may become a row here, and a second one by a replay. A slot that has letters has verdicts beside its
+    rows, or their table knows it.
+    """
+    there, here = letters.marks(), rows.marks()
+    known = {*slots_with_verdicts(rows.store), *(() if here is None else here.marks.writers)}
+    for name, marks in () if there is None else there.marks.writers.items():
+        if is_slot(source, name) and marks.position is not None and name not in known:
+            what = f"{source} has dead letters of another table: {name} has written them, and nothing into this one"
+            raise NotPossible(what, hint="`bookkeeper drop` the table of the letters, too, or give another --name.")
+
+
 def _time(millis: int) -> datetime | None:
     try:
         return datetime.fromtimestamp(millis / 1000, UTC)

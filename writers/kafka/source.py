@@ -19,7 +19,7 @@ from bookkeeper.leases.lease import Lease
 from bookkeeper.threads import start as start_thread
 from writers.kafka.assignment import lease_of, slots_of
 from writers.kafka.client import Cluster
-from writers.kafka.dead_letters import Letters, check_without, opened
+from writers.kafka.dead_letters import Letters, check_same, check_without, opened
 from writers.kafka.messages import PARTS, Form, MessageReader
 from writers.kafka.partitions import Partition, Topic
 from writers.kafka.start_option import GoOn, Start
@@ -185,6 +185,7 @@ class Shared:
         if self.letters_opener is None:
             check_without(folder, self.wanted.name)
             return None
+        check_same(self.letters_opener.folder(), folder, self.wanted.name)
         writer = self.letters_opener.writer(slot)
         try:
             return opened(self.wanted.name, slot, writer, folder, self.clock, self.wait)

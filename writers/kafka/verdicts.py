@@ -4,7 +4,7 @@ are published until the table has passed them.
 
 A run claims the object before it reads: from then on an earlier run adds nothing to it, and what is in it counts for
 this run too, whatever it would say of the message itself. So a message that is read again after a crash is in one of
-the two tables, never in both. The objects of the other slots count too, for `rehash` moves channels.
+the two tables, never in both. The objects of the other slots count too, for `rehash` moves channels; it claims all.
 """
 
 import json
@@ -12,15 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from bookkeeper.contract.verdicts import FOLDER, MOST_BYTES
 from bookkeeper.errors import Backpressure, Changed, Fenced, Missing, NotPossible, Unfit
 from bookkeeper.format import json_text
 from bookkeeper.stores.store import Store
 from writers.retries import retry
 from writers.timing import Wait
 
-_FOLDER = "letters/"
 _VERSION = 1
-_BYTES = 2**24
 #: messages that are put aside while the table has not passed them
 MOST = 100_000
 _HINT = (
@@ -83,22 +82,22 @@ def key_of(slot: str) -> str:
     """
     The key of a slot's object in the txlog folder.
     """
-    return f"{_FOLDER}{slot}.json"
+    return f"{FOLDER}{slot}.json"
 
 
 def slots_with_verdicts(store: Store) -> Iterator[str]:
     """
     The slots that have such an object; raises StorageUnavailable.
     """
-    for item in store.list(_FOLDER):
-        name = item.key.removeprefix(_FOLDER)
+    for item in store.list(FOLDER):
+        name = item.key.removeprefix(FOLDER)
         if name.endswith(".json") and "/" not in name:
             yield name.removesuffix(".json")
 
 
 def _read(store: Store, key: str) -> tuple[bytes, str]:
     try:
-        return store.read_tagged(key, _BYTES)
+        return store.read_tagged(key, MOST_BYTES)
     except Missing:
         return b"", ""
     except Unfit as exc:

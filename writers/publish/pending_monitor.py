@@ -36,21 +36,28 @@ class PendingMonitor:
         at_once: AtOnce,
         metrics: WriterMetrics,
         ordered: IncarnationKey | None = None,
-        earlier: Iterable[Txlog] = (),
+        earlier: Sequence[Txlog] = (),
     ) -> None:
-        """`ordered`: this run, on a keyed table; `earlier`: the pending txlogs of earlier runs that it goes on from."""
+        """
+        `ordered`: this run, on a keyed table; `earlier`: the pending txlogs of earlier runs that it goes on from, in
+        their order.
+        """
         self._folder, self._clock, self._wait, self._at_once = folder, clock, wait, at_once
         self._metrics, self._ordered = metrics, ordered
         self._listed_at: datetime | None = None
         self._pending = 0
         #: what this run publishes comes behind these: its own, and those of earlier runs
         self._own = {item.name: _with_rows(item.offsets) for item in earlier}
+        #: the position that the last of these reaches
+        self._end = earlier[-1].position if earlier else None
+        #: the last of these where the marks pass over all of them and do not have its position
+        self._apart: TxlogName | None = None
 
-    def published(self, name: TxlogName, chained: bool, offsets: Offsets | None = None) -> None:
-        """Count a txlog of this run; one with a position (`chained`) is checked until it is committed."""
+    def published(self, name: TxlogName, position: bytes | None, offsets: Offsets | None = None) -> None:
+        """Count a txlog of this run; one with a position is checked until it is committed."""
         self._pending += 1
-        if chained:
-            self._own[name] = _with_rows(offsets or {})
+        if position is not None:
+            self._own[name], self._end = _with_rows(offsets or {}), position
 
     def full(self, limit: int) -> bool:
         """Whether `limit` txlogs were pending when pending/ was listed last."""
@@ -77,6 +84,14 @@ class PendingMonitor:
             self._check_own(found, copy)
             self._check_later(pending, copy)
 
+    def check_end(self) -> None:
+        """
+        Raises Fenced where the last look found that the table does not have the position of what was published: the
+        marks pass over a txlog that was given up (`bookkeeper discard`), too.
+        """
+        if self._apart is not None:
+            raise Fenced(f"{self._apart} was given up, or another run has gone ahead: the table is not where it ends")
+
     def admit(self, limit: int, patience: timedelta) -> None:
         """
         Return once fewer than `limit` txlogs are pending, as far as `look` knows.
@@ -96,8 +111,11 @@ class PendingMonitor:
     def _check_own(self, found: set[TxlogName], copy: MarksCopy | None) -> None:
         # The marks may be older than the listing, for both are read at once: a txlog in neither may be committed. Only
         # its copy in rejected/ says that it is not.
-        if copy is not None:
+        if copy is not None and self._own:
+            last = [*self._own][-1]
             self._own = {name: channels for name, channels in self._own.items() if not copy.marks.is_in(name)}
+            if not self._own:
+                self._apart = None if copy.marks.writer(last.writer).position == self._end else last
         for name, channels in self._own.items():
             if name not in found and retry(partial(self._folder.exists, name, REJECTED), self._wait):
                 reason = self._folder.reason(name)
