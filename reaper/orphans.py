@@ -27,7 +27,7 @@ from bookkeeper.config.units import format_duration
 from bookkeeper.contract.file_names import owner_of
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
-from bookkeeper.stores.locations import normal
+from bookkeeper.stores.locations import join, normal
 from reaper.clock import EPOCH
 from reaper.context import ReaperContext
 from reaper.expiry import journal as journals
@@ -55,6 +55,12 @@ class ManyOrphans(Halt):
     """So many files would go as orphans that a person should look first."""
 
     hint = "Look at `reaper orphans`: is the location spelled in two ways? If it is right: --release-brake."
+
+
+class OtherTable(Halt):
+    """Another table lies in the folders that are swept: nothing here names its files."""
+
+    hint = "Give each table folders of its own: write.data.path may hold no other table. Orphans stay until then."
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +176,12 @@ def _old_files(
     # itself; a fold's files are up to 20 minutes older, those of a rewrite up to half the orphan age.
     moved = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) - MARGIN if head else EPOCH
     before, planned = now - age, moved - age / 2 if head else EPOCH
+    own = tuple(f"{normal(place)}/" for place in (folder, join(metadata.location, "metadata")))
     for root in _roots(metadata):
         attempts = moved if root == normal(folder) else planned
         for location, item in context.storage.list(root):
+            if location.endswith(SUFFIXES) and not location.startswith(own):
+                raise OtherTable(f"{context.name}: {location} is the metadata of another table")
             is_old = item.modified < before and (item.modified < attempts or _is_of_writer(location))
             if is_old and _may_be_swept(location, root):
                 yield location, item.size, item.modified
