@@ -5,6 +5,9 @@ The disk is listed first, the folder read second, the table loaded last. So a fi
 txlog into the table is named in one of them at every moment; and no writer publishes a file older than half the orphan
 age.
 
+A file that is named at a location outside of the swept folders may be one in them by another way, so each file there
+that is called as it stays.
+
 A commit under way names files that nothing else does: its manifests, the position delete files of a fold, the new files
 of a rewrite that another bookkeeper has rejected. Its process may stand still for days just before it sends it, and its
 guard lets it in as long as main has not moved. So such files go only when main has moved since they were written.
@@ -12,7 +15,7 @@ guard lets it in as long as main has not moved. So such files go only when main 
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -24,7 +27,7 @@ from bookkeeper.config.units import format_duration
 from bookkeeper.contract.file_names import owner_of
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
-from bookkeeper.stores.locations import normal
+from bookkeeper.stores.locations import join, normal
 from reaper.clock import EPOCH
 from reaper.context import ReaperContext
 from reaper.expiry import journal as journals
@@ -52,6 +55,12 @@ class ManyOrphans(Halt):
     """So many files would go as orphans that a person should look first."""
 
     hint = "Look at `reaper orphans`: is the location spelled in two ways? If it is right: --release-brake."
+
+
+class OtherTable(Halt):
+    """Another table lies in the folders that are swept: nothing here names its files."""
+
+    hint = "Give each table folders of its own: write.data.path may hold no other table. Orphans stay until then."
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +132,17 @@ def find_orphans(context: ReaperContext, now: datetime, older_than: timedelta | 
         # The disk first, the folder second, the table last.
         for location, size, modified in _old_files(context, metadata, now, age):
             unnamed.add(location, [size, modified.isoformat()])
-        unnamed.subtract(txlogs.named(context.folder))
+        roots = _roots(metadata)
+        unnamed.subtract(_known_by(txlogs.named(context.folder), roots))
         journal = journals.read(context.folder)
-        unnamed.subtract(journal.files.sizes() if journal else ())
+        unnamed.subtract(_known_by(journal.files.sizes() if journal else (), roots))
         copy = Folder(context.folder).marks()  # before the table is loaded, because it is written after a commit
         table = context.load()
         uuid = str(table.metadata.table_uuid)
         if table.metadata.table_uuid != metadata.table_uuid:
             return Sweep(uuid, (), 0)
         check_not_older(table.metadata, copy)
-        unnamed.subtract(_referenced(table, context.reader))
+        unnamed.subtract(_known_by(_referenced(table, context.reader), roots))
         return Sweep(uuid, tuple(_orphans(context, unnamed, uuid, now)), unnamed.subtracted)
 
 
@@ -161,18 +171,34 @@ def _old_files(
     context: ReaperContext, metadata: TableMetadata, now: datetime, age: timedelta
 ) -> Iterator[tuple[str, int, datetime]]:
     folder = metadata_path(metadata)
-    roots = dict.fromkeys(normal(root) for root in (folder, data_path(metadata)))
     head = metadata.current_snapshot()
     # What is older belongs to no attempt that can still succeed: main has moved since. An attempt writes its manifests
     # itself; a fold's files are up to 20 minutes older, those of a rewrite up to half the orphan age.
     moved = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) - MARGIN if head else EPOCH
     before, planned = now - age, moved - age / 2 if head else EPOCH
-    for root in roots:
+    own = tuple(f"{normal(place)}/" for place in (folder, join(metadata.location, "metadata")))
+    for root in _roots(metadata):
         attempts = moved if root == normal(folder) else planned
         for location, item in context.storage.list(root):
+            if location.endswith(SUFFIXES) and not location.startswith(own):
+                raise OtherTable(f"{context.name}: {location} is the metadata of another table")
             is_old = item.modified < before and (item.modified < attempts or _is_of_writer(location))
             if is_old and _may_be_swept(location, root):
                 yield location, item.size, item.modified
+
+
+def _roots(metadata: TableMetadata) -> tuple[str, ...]:
+    """The folders that are swept."""
+    return tuple(dict.fromkeys(normal(root) for root in (metadata_path(metadata), data_path(metadata))))
+
+
+def _known_by(named: Iterable[str], roots: tuple[str, ...]) -> Iterator[str]:
+    """
+    What a named file is compared by: its location, and the last segment alone where that lies elsewhere. Two locations
+    may lead to one file, by a link or by two names of one account, as after the table's location was changed.
+    """
+    below = tuple(root.rstrip("/") + "/" for root in roots)
+    return (location if location.startswith(below) else location.rpartition("/")[2] for location in named)
 
 
 def _is_of_writer(location: str) -> bool:

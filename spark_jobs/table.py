@@ -82,19 +82,39 @@ def main_history(spark: SparkSession, name: str) -> list[Snapshot]:
         "exists(map_keys(summary), key -> startswith(key, 'bookkeeper.')) AS by_bookkeeper "
         f"FROM {name}.snapshots"
     ).collect()
-    snapshots = [
-        Snapshot(
-            snapshot_id=row.snapshot_id,
-            parent_id=row.parent_id,
-            committed_ms=row.at,
-            operation=row.operation,
-            added=int(row.added or 0) if row.operation == "append" else 0,
-            total=int(row.total or 0),
-            by_bookkeeper=bool(row.by_bookkeeper),
+    bare = [row.snapshot_id for row in rows if row.total is None or (row.added is None and row.operation == "append")]
+    counted = _counted(load(spark, name), bare) if bare else {}
+    snapshots = []
+    for row in rows:
+        added, total = counted.get(row.snapshot_id, (row.added, row.total))
+        snapshots.append(
+            Snapshot(
+                snapshot_id=row.snapshot_id,
+                parent_id=row.parent_id,
+                committed_ms=row.at,
+                operation=row.operation,
+                added=int(added or 0) if row.operation == "append" else 0,
+                total=int(total or 0),
+                by_bookkeeper=bool(row.by_bookkeeper),
+            )
         )
-        for row in rows
-    ]
     return ancestors(snapshots, head)
+
+
+def _counted(table: Any, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """
+    The data files that each snapshot added, and all of the table then, by its manifest list: summaries of some programs
+    say neither, and a stream counts as it is done here. One that has expired meanwhile is left out.
+    """
+    found = dict[int, tuple[int, int]]()
+    for number in ids:
+        snapshot = table.snapshot(number)
+        if snapshot is None:
+            continue
+        manifests = [*snapshot.dataManifests(table.io())]
+        added = sum(item.addedFilesCount() for item in manifests if item.snapshotId() == number)
+        found[number] = added, sum(item.addedFilesCount() + item.existingFilesCount() for item in manifests)
+    return found
 
 
 def ancestors(snapshots: Sequence[Snapshot], head: int | None) -> list[Snapshot]:

@@ -1,8 +1,9 @@
 """
 How far behind a consumer is: the rows that a stream would still read, from the summaries of main's snapshots.
 
-As exact as the summaries, which streams trust too; the rest of a half-read snapshot is counted from its manifests. Of a
-consumer that is cut off it is what is known: what the kept snapshots added is unread, and so is what is expired.
+As exact as the summaries, which streams trust too; the rest of a half-read snapshot is counted from its manifests, and
+so is an append whose summary counts no files, as some programs write it. Of a consumer that is cut off it is what is
+known: what the kept snapshots added is unread, and so is what is expired.
 """
 
 from collections.abc import Callable, Iterable
@@ -49,7 +50,7 @@ def lag(consumer_state: ConsumerState, metadata: TableMetadata, added: Added, no
     """
     history, offsets = MainHistory(metadata), consumer_state.checkpoint_read.offsets
     if consumer_state.state == CUT_OFF:
-        return _of_cut_off(consumer_state.checkpoint_read.consumer, metadata, history, now)
+        return _of_cut_off(consumer_state.checkpoint_read.consumer, metadata, history, added, now)
     if consumer_state.first is None or not offsets or consumer_state.checkpoint_read.trouble:
         return None
     start = offsets[0]
@@ -60,19 +61,19 @@ def lag(consumer_state: ConsumerState, metadata: TableMetadata, added: Added, no
         parts, later = [_rest(history.snapshots[index], start, added)], history.snapshots[index + 1 :]
     else:
         return None
-    return _sum([*parts, *_appended(later)], now)
+    return _sum([*parts, *_appended(later, added)], now)
 
 
-def _of_cut_off(consumer: Consumer, metadata: TableMetadata, history: MainHistory, now: datetime) -> Lag:
-    found = _sum(_appended(history.snapshots), now)
+def _of_cut_off(consumer: Consumer, metadata: TableMetadata, history: MainHistory, added: Added, now: datetime) -> Lag:
+    found = _sum(_appended(history.snapshots, added), now)
     with suppress(PlaceRefused):
         place = parse(consumer.place, str(metadata.table_uuid), "the record")
         return replace(found, behind=max(now - from_epoch_ms(place.at), found.behind))
     return found
 
 
-def _appended(snapshots: Iterable[Snapshot]) -> list[Part]:
-    return [_whole(snapshot) for snapshot in snapshots if is_append(snapshot)]
+def _appended(snapshots: Iterable[Snapshot], added: Added) -> list[Part]:
+    return [_whole(snapshot, added) for snapshot in snapshots if is_append(snapshot)]
 
 
 def _sum(parts: Iterable[Part], now: datetime) -> Lag:
@@ -84,7 +85,10 @@ def _sum(parts: Iterable[Part], now: datetime) -> Lag:
     return Lag(len(parts), files, rows, size, max(now - oldest, timedelta(0)))
 
 
-def _whole(snapshot: Snapshot) -> Part:
+def _whole(snapshot: Snapshot, added: Added) -> Part:
+    if snapshot.summary is not None and "added-data-files" not in snapshot.summary.additional_properties:
+        sizes = list(added(snapshot))
+        return snapshot, len(sizes), sum(rows for rows, _ in sizes), sum(size for _, size in sizes)
     files, rows, size = (counted(snapshot, key) for key in ("added-data-files", "added-records", "added-files-size"))
     return snapshot, files, rows, size
 
@@ -92,11 +96,12 @@ def _whole(snapshot: Snapshot) -> Part:
 def _rest(snapshot: Snapshot, offset: Offset, added: Added) -> Part:
     if offset.whole:
         return _rest_of_all(snapshot, offset.position)
-    unread = counted(snapshot, "added-data-files") - offset.position
+    whole = _whole(snapshot, added)
+    unread = whole[1] - offset.position
     if unread <= 0 or not is_append(snapshot):
         return snapshot, 0, 0, 0
     if not offset.position:
-        return _whole(snapshot)
+        return whole
     files = list(added(snapshot))[offset.position :]
     return snapshot, unread, sum(rows for rows, _ in files), sum(size for _, size in files)
 

@@ -2,6 +2,7 @@
 The column that `retention.keep` compares: its newest value in a file is that file's age.
 """
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -32,14 +33,24 @@ def is_time(kind: IcebergType) -> bool:
     return str(kind) in _UNITS
 
 
-def retention_column(settings: Retention, schema: Schema) -> RetentionColumn:
+def retention_column(settings: Retention, schema: Schema, schemas: Iterable[Schema]) -> RetentionColumn:
     """
     The column that the settings name, else the first with a time; raises ConfigInvalid where none can serve.
+
+    `schemas` are all that the table has. A column that is the first since another one was moved or dropped must be
+    named: by the time in it, say a date of birth, rows may be old as soon as they are written.
     """
     if settings.column is None:
-        field = next((field for field in schema.fields if str(field.field_type) in _UNITS), None)
+        field = next((field for field in schema.fields if is_time(field.field_type)), None)
         if field is None:
             raise ConfigInvalid("retention.keep needs a timestamp or date column, and the table has none")
+        times = (item for known in (schema, *schemas) for item in known.fields if is_time(item.field_type))
+        first = min(times, key=lambda item: item.field_id)
+        if first.field_id < field.field_id:
+            raise ConfigInvalid(
+                f"retention.column must be named: {field.name!r} is the first with a time since {first.name!r} was "
+                "moved or dropped"
+            )
     else:
         try:
             field = schema.find_field(settings.column)

@@ -168,11 +168,13 @@ def is_first(snapshot: Snapshot) -> bool:
     """
     Whether it is the table's first one ever. No parent is no proof: pyiceberg removes an expired one from its child.
 
-    A commit with delete files takes a number for each of its steps, which its first snapshot tells.
+    A commit with delete files takes a number for each of its steps, which its first snapshot tells. In a table that was
+    of format v1 snapshots have the number 0, and the first one after these the number 1: so all files must be its own.
     """
     said = str(snapshot.summary.additional_properties.get(NUMBERS, "")) if snapshot.summary else ""
     numbers = int(said) if said.isdecimal() and len(said) < 20 else 1
-    return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= max(1, numbers)
+    alone = counted(snapshot, "total-data-files") <= counted(snapshot, "added-data-files")
+    return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= max(1, numbers) and alone
 
 
 def is_older(metadata: TableMetadata, snapshot: int | None, copy: MarksCopy | None) -> bool:

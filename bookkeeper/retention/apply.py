@@ -69,14 +69,15 @@ def past_retention(
     because the brake weighs what goes against what stays.
     """
     try:
-        rule = rules.rule(settings, view.metadata.schema(), view.marks.times, now)
+        rule = _rule(view, settings, now)
     except ConfigInvalid as error:
         return RetentionResult(held_back=str(error))
     if rule is None or view.head is None:
         return RetentionResult()
-    size = view.total("total-files-size")
-    if settings.keep_bytes is not None and settings.keep_bytes < size < LARGEST:  # LARGEST: the sum is unknown
-        rule = rule.up_to(size_cutoff(ledger, view, rule.column, size - settings.keep_bytes))
+    if settings.keep_bytes is not None:
+        size = _size(ledger, view)
+        if settings.keep_bytes < size < LARGEST:  # LARGEST: the sum is unknown
+            rule = rule.up_to(size_cutoff(ledger, view, rule.column, size - settings.keep_bytes))
     if rule.idle:
         return RetentionResult(live=_live_count(ledger, view))
 
@@ -92,6 +93,20 @@ def past_retention(
     gone, live = [row for item in drops for row in item.dropped], _live_count(ledger, view)
     why = _over_brake(gone, live, _live_rows(ledger, view), settings.brake)
     return RetentionResult(len(gone), live, why, drops=() if why else drops)
+
+
+def _size(ledger: Ledger, view: View) -> int:
+    """
+    The bytes of all files; of the data files where no summary says it, since another program's snapshot left it out.
+    """
+    return view.total("total-files-size") or sum(
+        row.found.size_bytes for _, rows in ledger.reader(view).live(ledger.manifests(view)) for row in rows
+    )
+
+
+def _rule(view: View, settings: Retention, now: datetime) -> rules.Rule | None:
+    metadata = view.metadata
+    return rules.rule(settings, metadata.schema(), view.marks.times, now, metadata.schemas)
 
 
 def _over_brake(gone: Sequence[EntrySummary], live: int, live_rows: int | None, brake: float) -> str:
@@ -121,7 +136,7 @@ def without_bounds(ledger: Ledger, view: View, settings: Retention, now: datetim
     How many live files `keep` cannot judge. Decodes every manifest: for a command, not for the tick.
     """
     try:
-        rule = rules.rule(settings, view.metadata.schema(), view.marks.times, now)
+        rule = _rule(view, settings, now)
     except ConfigInvalid:
         return 0
     return sum(rule.goes_by_commit_only(file) for file in ledger.live_files(view)) if rule else 0

@@ -2,6 +2,7 @@
 Which whole files are dropped: pure, from their upper bound of the timestamp column and the time of their commit.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -88,9 +89,12 @@ def _number(bound: bytes) -> int:
     return int.from_bytes(bound, "little", signed=True)
 
 
-def rule(settings: Retention, schema: Schema, times: Times, now: datetime) -> Rule | None:
+def rule(
+    settings: Retention, schema: Schema, times: Times, now: datetime, schemas: Iterable[Schema] = ()
+) -> Rule | None:
     """
     The rule at `now`, or None when nothing is to be dropped; raises ConfigInvalid for a column that cannot serve.
+    `schemas` are all that the table has.
     """
     if settings.keep is None and settings.max_age is None and settings.keep_bytes is None:
         return None
@@ -100,7 +104,7 @@ def rule(settings: Retention, schema: Schema, times: Times, now: datetime) -> Ru
         sequence = max((sequence for sequence, at_ms in times if at_ms < limit_ms), default=-1)
     if settings.keep is None:
         return Rule(None, None, sequence)
-    column = retention_column(settings, schema)
+    column = retention_column(settings, schema, schemas)
     cutoff = (now - settings.keep - datetime.fromtimestamp(0, now.tzinfo)) // column.unit
     return Rule(column.field_id, cutoff, sequence, column.width, column.required)
 

@@ -115,7 +115,7 @@ class _Check:
         if self.settings.retention.keep is None or not is_time(kind):
             return
         try:
-            retention_column(self.settings.retention, self.metadata.schema())
+            retention_column(self.settings.retention, self.metadata.schema(), self.metadata.schemas)
         except ConfigInvalid as error:
             hint = "Mend [tables.NAME.retention] first: its `keep` has no column to compare."
             raise ColumnRefused(f"rows would be dropped by their {name!r}: {error}", hint=hint) from error

@@ -185,7 +185,7 @@ def _column(context: ReaperContext, table: Table) -> RetentionColumn | None:
     if retention.keep is None:
         return None
     try:
-        return retention_column(retention, table.schema())
+        return retention_column(retention, table.schema(), table.metadata.schemas)
     except ConfigInvalid:
         return None  # retention drops nothing then, and says so
 

@@ -1,8 +1,8 @@
 """
 The difference of two large sets of locations, on disk: memory does not grow with either.
 
-Both go into buckets by a hash of the location, on this machine's temporary disk once they are large. Then one bucket at
-a time is compared.
+Both go into buckets by a hash of the location's last segment, on this machine's temporary disk once they are large.
+Then one bucket at a time is compared.
 """
 
 import json
@@ -46,7 +46,7 @@ class DiskDifference:
         self.added += 1
 
     def subtract(self, locations: Iterable[str]) -> None:
-        """Removes these locations, whether they were added or not."""
+        """Removes these locations, whether they were added or not; a last segment alone removes all that end in it."""
         for location in locations:
             self._subtracted[_bucket(location)].write(json.dumps(location).encode() + b"\n")
             self.subtracted += 1
@@ -59,9 +59,13 @@ class DiskDifference:
             lines = set(subtracted)
             for line in added:
                 location, facts = json.loads(line)
-                if json.dumps(location).encode() + b"\n" not in lines:
+                if lines.isdisjoint(json.dumps(name).encode() + b"\n" for name in (location, _last(location))):
                     yield location, facts
 
 
+def _last(location: str) -> str:
+    return location.rpartition("/")[2]
+
+
 def _bucket(location: str) -> int:
-    return zlib.crc32(location.encode("utf-8", "surrogateescape")) % BUCKETS
+    return zlib.crc32(_last(location).encode("utf-8", "surrogateescape")) % BUCKETS

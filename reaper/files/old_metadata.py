@@ -32,11 +32,11 @@ def old_metadata(table: Table, storage: Storage, now: datetime, keep: timedelta)
     listed = {location: item for location, item in storage.list(folder) if location.endswith(SUFFIXES)}
     if current not in listed:
         return {}
-    previous, replaced = _log(table)[-PREVIOUS:], _replaced_at(table, listed)
+    previous, replaced = _previous(table), _replaced_at(table, listed)
     logged: dict[str, int] = {}
     unlogged: dict[str, int] = {}
     for location, item in listed.items():
-        if item.modified > before or location == current or location in previous:
+        if item.modified > before or location == current or _name(location) in previous:
             continue
         if location in replaced:
             logged |= {location: item.size} if replaced[location] <= before else {}
@@ -51,8 +51,17 @@ def still_old(table: Table, planned: Iterable[str]) -> list[str]:
     """
     Those that may still go, now that the table has moved on.
     """
-    kept = {normalize(table.metadata_location), *_log(table)[-PREVIOUS:]}
-    return [location for location in planned if location not in kept]
+    kept = {_name(table.metadata_location), *_previous(table)}
+    return [location for location in planned if _name(location) not in kept]
+
+
+def _previous(table: Table) -> set[str]:
+    """The names of those that are never deleted: the log may know them by another way, from before the table moved."""
+    return set(map(_name, _log(table)[-PREVIOUS:]))
+
+
+def _name(location: str) -> str:
+    return location.rpartition("/")[2]
 
 
 def _log(table: Table) -> list[str]:

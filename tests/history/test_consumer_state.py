@@ -204,6 +204,16 @@ def test_the_rest_of_a_half_read_snapshot_counts_exactly(there: Table) -> None:
     assert lag_at(there, offset(2, 1)) == Lag(1, 2, 20, 2000, timedelta(minutes=8))
 
 
+@pytest.mark.parametrize(("at", "files", "rows"), [((1, 3), 3, 30), ((2, 0), 3, 30), ((2, 2), 1, 9), ((2, 3), 0, 0)])
+def test_an_append_whose_summary_counts_no_files_is_counted_by_its_manifests(
+    there: Table, at: tuple[int, int], files: int, rows: int
+) -> None:
+    there.metadata = table(snapshot(1, None, **COUNTS), snapshot(2, 1))
+    found = lag_at(there, offset(*at))
+    assert found is not None
+    assert (found.snapshots, found.files, found.rows) == (min(files, 1), files, rows)
+
+
 def test_an_offset_at_the_start_of_a_snapshot_has_all_of_it_before_it(there: Table) -> None:
     there.metadata = counted_table("append", "append")
     assert lag_at(there, offset(2, 0)) == Lag(1, 3, 30, 3000, timedelta(minutes=8))

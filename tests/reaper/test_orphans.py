@@ -200,6 +200,17 @@ def test_the_data_path_may_lie_elsewhere(lake: ReaperLake, tmp_path: Path) -> No
     assert sweep(lake, lake.now + HOUR) == {"lost.parquet"}
 
 
+def test_nothing_goes_where_another_table_lies_below_the_data_path(lake: ReaperLake) -> None:
+    beside = Path(lake.location).parent / "other"
+    lake.catalog.create_table("demo.other", lake.table().schema(), location=f"file://{beside}")
+    lake.properties(write__data__path=f"file://{Path(lake.location).parent}")
+    live = place(lake, "../other/data/live.parquet", 9 * DAY)
+    for now in (lake.now, lake.now + HOUR):
+        with pytest.raises(orphans.OtherTable, match=r"other/metadata/.*metadata\.json"):
+            sweep(lake, now)
+    assert live.exists()
+
+
 def test_an_age_below_an_hour_is_refused(lake: ReaperLake) -> None:
     with pytest.raises(NotPossible, match="at least 1 h"):
         sweep(lake, lake.now, older_than=timedelta(minutes=59))

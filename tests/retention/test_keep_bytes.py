@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.format import records
 from bookkeeper.retention.apply import apply_retention, without_bounds
 from tests.support.faults import Faults
 from tests.support.lake import Lake, Writes, live_files
+from tests.tick.test_history import change
 
 
 @pytest.fixture
@@ -77,6 +80,19 @@ def test_the_brake_holds_for_it_too(lake: Lake) -> None:
     found = retain(lake, keep_bytes=1, brake=0.5)
     assert "retention.brake" in found.held_back
     assert len(left(lake)) == 20
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_snapshot_of_another_program_without_a_total_does_not_end_it(lake: Lake, behind: bool) -> None:
+    head = lake.table().current_snapshot()
+    own = {"snapshot_id": 1, "parent_snapshot_id": head.snapshot_id, "sequence_number": head.sequence_number + 1}
+    bare = head.model_copy(update={**own, "summary": Summary(Operation.APPEND)})  # as DuckDB 1.4 writes it
+    change(lake, AddSnapshotUpdate(snapshot=bare), SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=1))
+    if behind:
+        Writes(lake, "w2").publish("k21")
+        lake.tick()
+    retain(lake, keep_bytes=39_000)
+    assert left(lake) == [1] * behind + [19, 20]
 
 
 def test_the_daemon_does_it_by_itself(lake: Lake) -> None:

@@ -1,12 +1,15 @@
 """Retention: whole files, by their newest row or by their commit; never more than a person would expect."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.update import RemoveSnapshotsUpdate
+from pyiceberg.types import DateType
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.errors import StorageUnavailable
@@ -287,3 +290,36 @@ def test_a_sweep_that_fails_does_not_hide_a_commit(lake: Lake, writer: Writes, f
     book.planning.prune.due.last = lake.clock.now
     assert lake.tick(book).commit is not None
     assert len(live_files(lake)) == 1
+
+
+@pytest.mark.parametrize("dropped", [False, True], ids=["before it", "in its place"])
+def test_another_column_of_times_drops_nothing(tmp_path: Path, dropped: bool) -> None:
+    lake = kept(tmp_path, LOOSE, keep=HOUR)
+    writer = Writes(lake)
+    for key in ("one", "two", "three"):
+        writer.publish(key)
+    lake.tick()
+    with lake.table().update_schema() as change:
+        change.add_column("born", DateType())
+        change.move_first("born")
+    lake.tick(seconds=11)
+    born = lake.table().schema().find_field("born").field_id
+    days = to_bytes(DateType(), 0)
+    file = writer.file(["four"])
+    file = replace(
+        file,
+        null_value_counts={**file.null_value_counts, born: 0},
+        lower_bounds={**file.lower_bounds, born: days},
+        upper_bounds={**file.upper_bounds, born: days},
+    )
+    name, data = writer.encoded([file])
+    lake.folder.publish(name, data)
+    if dropped:
+        lake.tick(lake.book(retention=Retention()))
+        with lake.table().update_schema(allow_incompatible_changes=True) as change:
+            change.delete_column("timestamp")
+    book = lake.book()
+    lake.tick(book, seconds=11)
+    lake.tick(book, seconds=61)
+    assert lake.keys() == ["four", "one", "three", "two"]
+    assert "retention.column" in book.duties.retention.held_back

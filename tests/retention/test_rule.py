@@ -141,3 +141,19 @@ def test_a_manifest_is_read_for_files_that_go_by_their_commit() -> None:
         manifest((10**6).to_bytes(4, "little"), 5),
     )
     assert [made.up_to(sequence).reaches(young, spec, schema()) for sequence in (4, 5)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param([(9, "born"), (7, "ts")], id="added or moved before it"),
+        pytest.param([(9, "born")], id="it was dropped"),
+    ],
+)
+def test_without_a_named_column_retention_never_goes_on_by_another_one(fields: list[tuple[int, str]]) -> None:
+    now = Schema(*(NestedField(number, name, TimestamptzType()) for number, name in fields), schema_id=1)
+    with pytest.raises(ConfigInvalid, match=r"retention\.column must be named: 'born'.*'ts'"):
+        rule(Retention(keep=HOUR), now, (), NOW, [schema(), now])
+    named = rule(Retention(keep=HOUR, column="born"), now, (), NOW, [schema(), now])
+    assert named is not None
+    assert named.column == 9

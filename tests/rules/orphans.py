@@ -147,6 +147,16 @@ def any_file_is_swept(rightly: Any, location: str, root: str) -> bool:
 
 
 @rule(
+    "What is named at another location keeps each file of its name: a link, or an alias, may lead from there to here.",
+    Fails("tests/reaper/test_other_ways.py::test_files_that_are_named_by_the_old_location_stay_and_an_orphan_goes"),
+)
+@breaks("reaper.orphans._known_by")
+def locations_alone_name_files(rightly: Any, named: Any, roots: Any) -> Any:
+    """A file is named by its location only."""
+    return iter(named)
+
+
+@rule(
     "DELETED entries name their files: an older snapshot that stays may still have them.",
     Simulated(6000),
     Fails("tests/reaper/test_orphans.py::test_an_old_unnamed_file_goes_when_two_sweeps_an_hour_apart_found_it"),

@@ -21,9 +21,21 @@ CLOCKS = "tests/tick/test_clocks.py::"
     Fails(f"{RETENTION}test_a_file_goes_when_its_newest_row_is_past_the_cutoff_and_not_before"),
 )
 @breaks("bookkeeper.retention.apply.rules.rule")
-def retention_two_hours_early(rightly: Any, settings: Retention, schema: Any, times: Any, now: datetime) -> Any:
+def retention_two_hours_early(
+    rightly: Any, settings: Retention, schema: Any, times: Any, now: datetime, *more: Any
+) -> Any:
     """The cutoff lies two hours too late."""
-    return rightly(settings, schema, times, now + timedelta(hours=2))
+    return rightly(settings, schema, times, now + timedelta(hours=2), *more)
+
+
+@rule(
+    "Where no column is named, retention never goes on by another one than it did.",
+    Fails(f"{RETENTION}test_another_column_of_times_drops_nothing"),
+)
+@breaks("bookkeeper.retention.apply.rules.rule")
+def only_the_schema_of_now(rightly: Any, settings: Any, schema: Any, times: Any, now: datetime, *more: Any) -> Any:
+    """What was the first column in earlier schemas is not asked."""
+    return rightly(settings, schema, times, now)
 
 
 @rule(
@@ -41,9 +53,9 @@ def nulls_are_old(rightly: Any, rule: Any, nulls: int | None, upper: bytes | Non
     Fails(f"{RETENTION}test_a_row_dated_2099_goes_by_the_age_of_its_commit"),
 )
 @breaks("bookkeeper.retention.rule.rule")
-def max_age_is_not_asked(rightly: Any, settings: Retention, schema: Any, times: Any, now: datetime) -> Any:
+def max_age_is_not_asked(rightly: Any, settings: Retention, schema: Any, times: Any, now: datetime, *more: Any) -> Any:
     """No time of a commit is known."""
-    return rightly(settings, schema, (), now)
+    return rightly(settings, schema, (), now, *more)
 
 
 @rule(

@@ -4,6 +4,7 @@ A drain reads all that was there when it began, however many rows that is, or en
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from bookkeeper.errors import NotPossible
 from bookkeeper.history.checkpoint import Offset
 from bookkeeper.ledger import merge
 from spark_jobs import drain, read_stream
+from spark_jobs import table as tables
 from spark_jobs.drain import Target
 from spark_jobs.table import Snapshot
 from tests.spark.test_read_stream import Consumer
@@ -213,6 +215,26 @@ MAIN = [
 )
 def test_what_is_unread_at_an_offset(offset, left):
     assert Target(MAIN).unread(offset) == left
+
+
+def test_files_of_an_append_whose_summary_counts_none_are_unread(monkeypatch):
+    # As DuckDB 1.4 writes it; a stream of Iceberg's counts its files then.
+    bare = {"operation": "append", "added": None, "total": None, "by_bookkeeper": False}
+    first = SimpleNamespace(snapshot_id=11, parent_id=None, at=100, **{**bare, "added": "2", "total": "2"})
+    listed = [SimpleNamespace(snapshot_id=12, parent_id=11, at=200, **bare), first]
+
+    def manifest(snapshot, added):
+        return SimpleNamespace(snapshotId=lambda: snapshot, addedFilesCount=lambda: added, existingFilesCount=lambda: 0)
+
+    snapshot = SimpleNamespace(dataManifests=lambda io: [manifest(12, 3), manifest(11, 2)])
+    loaded = SimpleNamespace(snapshot={12: snapshot}.get, io=lambda: None)
+    monkeypatch.setattr(tables, "load", lambda spark, name: loaded)
+    monkeypatch.setattr(tables, "main_head", lambda spark, name: 12)
+    spark = SimpleNamespace(sql=lambda text: SimpleNamespace(collect=lambda: listed))
+
+    target = Target(tables.main_history(spark, "lake.demo.events"))
+    assert [target.unread(Offset(11, 2)), target.unread(Offset(12, 2)), target.unread(Offset(12, 3))] == [1, 1, 0]
+    assert [target.unread(Offset(12, 4, whole=True)), target.unread(Offset(12, 5, whole=True))] == [1, 0]
 
 
 def test_sparks_own_offset_is_understood():
