@@ -24,6 +24,24 @@ def verdicts_count_for_no_other_run(rightly: Any, letters: Any, channel: str, of
 
 
 @rule(
+    "A rehash claims the verdicts of all slots: one that is no more has no later run that fences its runs.",
+    Fails(f"{LETTERS}test_an_instance_that_was_forgotten_at_a_rehash_puts_nothing_aside"),
+)
+@breaks("bookkeeper.commands.rehash.claim")
+def rehash_claims_no_verdicts(rightly: Any, store: Any, source: str, run: str) -> None:
+    """Runs from before go on putting messages aside."""
+
+
+@rule(
+    "Letters of another table stop a source: a replay of them would double what it copies as rows.",
+    Fails(f"{LETTERS}test_letters_of_a_table_that_was_dropped_are_not_mixed_with_those_of_the_next_one"),
+)
+@breaks("writers.kafka.source.check_same")
+def letters_of_any_table(rightly: Any, letters: Any, rows: Any, source: str) -> None:
+    """Whose letters there are is not asked."""
+
+
+@rule(
     "A verdict is put before the letters are published: a letter without one may become a row too.",
     Fails(f"{CRASH}[another verdict-behind the letters]"),
 )

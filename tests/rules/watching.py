@@ -25,6 +25,15 @@ def objects_go_when_they_are_published(rightly: Any, watcher: Any, writer: Any) 
 
 
 @rule(
+    "A run that looks behind its txlogs finds the position of the last one, or a txlog was given up: it is not in.",
+    Fails(f"{WATCH}test_objects_of_a_txlog_that_was_given_up_stay_and_are_loaded_again"),
+)
+@breaks("writers.publish.pending_monitor.PendingMonitor.check_end")
+def given_up_counts_as_in(rightly: Any, monitor: Any) -> None:
+    """What the marks pass over is taken for committed."""
+
+
+@rule(
     "An object is deleted only while it has the tag of its plan: what replaced it is not in the table.",
     Fails(f"{WATCH}test_what_replaced_an_object_before_its_commit_was_seen_stays_and_is_loaded_next"),
     Fails(f"{CRASHES}test_an_object_that_is_replaced_at_any_operation_is_doubled_in_no_version[delete]"),
