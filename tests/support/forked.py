@@ -32,6 +32,9 @@ _PLAIN = {"executable": None, "preexec_fn": None, "close_fds": True, "pass_fds":
     ("gid", "gids", "uid")
 )
 
+#: of the fork server: as it was at import, not as the test has changed it in which a fork is first wanted
+_ENVIRON = dict(os.environ)
+
 
 @dataclass
 class _Server:
@@ -86,14 +89,13 @@ def _started() -> _Server:
             [sys.executable, "-P", str(fork_server.__file__), str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             cwd=ROOT,
-            env={**os.environ, **NO_THREADS},
+            env={**_ENVIRON, **NO_THREADS},
             pass_fds=[theirs.fileno()],
         )
-    early = _early(os.environ)
     with mine.makefile("rb") as file:
         names = file.readline()
     assert names, "the fork server has not started"
-    return _Server(process, mine, early, frozenset(json.loads(names)))
+    return _Server(process, mine, _early(_ENVIRON), frozenset(json.loads(names)))
 
 
 def _early(environ: Mapping[str, str]) -> dict[str, str]:

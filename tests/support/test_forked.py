@@ -221,3 +221,20 @@ def test_a_fork_of_the_process_has_a_server_of_its_own():
         os._exit(0 if forked._SERVERS.server is None else 1)
     assert os.waitpid(pid, 0)[1] == 0
     assert forked._SERVERS.the() is mine and run([sys.executable, "-c", "exit(4)"]).returncode == 4
+
+
+def test_a_server_that_a_test_of_another_home_was_the_first_to_want_serves_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    servers = forked._Servers()
+    monkeypatch.setattr(forked, "_SERVERS", servers)
+    words = [sys.executable, "-c", "import bookkeeper"]
+    try:
+        with monkeypatch.context() as patch:
+            patch.setenv("HOME", "/nowhere")
+            with Forked(words) as other:
+                assert other.wait() == 0 and not other.forked
+        with Forked(words) as usual:
+            assert usual.wait() == 0 and usual.forked
+    finally:
+        servers.end()
