@@ -104,7 +104,7 @@ def main_history(spark: SparkSession, name: str) -> list[Snapshot]:
 def _counted(table: Any, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
     """
     The data files that each snapshot added, and all of the table then, by its manifest list: summaries of some programs
-    say neither, and a stream counts as it is done here. One that has expired meanwhile is left out.
+    leave both out, and Iceberg's stream counts by the manifests, too. One that has expired meanwhile is left out.
     """
     found = dict[int, tuple[int, int]]()
     for number in ids:

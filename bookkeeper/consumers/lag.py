@@ -2,8 +2,8 @@
 How far behind a consumer is: the rows that a stream would still read, from the summaries of main's snapshots.
 
 As exact as the summaries, which streams trust too; the rest of a half-read snapshot is counted from its manifests, and
-so is an append whose summary counts no files, as some programs write it. Of a consumer that is cut off it is what is
-known: what the kept snapshots added is unread, and so is what is expired.
+so is an append with a summary that counts no files, as some programs write it. The lag of a consumer that is cut off is
+a lower bound: what the kept snapshots added is unread, and so is what is expired.
 """
 
 from collections.abc import Callable, Iterable

@@ -4,6 +4,7 @@ and the run that may add some. What is in it is its writer's (writers/kafka/verd
 """
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 
 from bookkeeper.contract.offsets import is_slot
@@ -16,16 +17,32 @@ MOST_BYTES = 2**24
 _TRIES = 10
 
 
+def key_of(slot: str) -> str:
+    """
+    The key of a slot's object in the txlog folder.
+    """
+    return f"{FOLDER}{slot}.json"
+
+
+def slots_with_verdicts(store: Store) -> Iterator[str]:
+    """
+    The slots that have such an object; raises StorageUnavailable.
+    """
+    for item in store.list(FOLDER):
+        name = item.key.removeprefix(FOLDER)
+        if name.endswith(".json") and "/" not in name:
+            yield name.removesuffix(".json")
+
+
 def claim(store: Store, source: str, run: str) -> None:
     """
     Takes those of all slots of this source from the runs that have them: each is fenced before it adds more.
 
     Raises NotPossible, StorageUnavailable: then some are taken, and it may be called again.
     """
-    for item in store.list(FOLDER):
-        name = item.key.removeprefix(FOLDER)
-        if name.endswith(".json") and is_slot(source, name.removesuffix(".json")):
-            _claim(store, item.key, run)
+    for slot in slots_with_verdicts(store):
+        if is_slot(source, slot):
+            _claim(store, key_of(slot), run)
 
 
 def _claim(store: Store, key: str, run: str) -> None:

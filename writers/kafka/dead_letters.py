@@ -20,9 +20,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from bookkeeper.config.dead_letters import SCHEMA, check_keys
 from bookkeeper.contract.offsets import is_slot
 from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.contract.verdicts import slots_with_verdicts
 from bookkeeper.errors import NotPossible, SchemaRefused
 from writers.kafka.messages import PARTS, Message
-from writers.kafka.verdicts import Verdicts, slots_with_verdicts
+from writers.kafka.verdicts import Verdicts
 from writers.timing import Clock, Wait
 from writers.writer import Writer
 

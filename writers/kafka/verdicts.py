@@ -8,11 +8,11 @@ the two tables, never in both. The objects of the other slots count too, for `re
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from bookkeeper.contract.verdicts import FOLDER, MOST_BYTES
+from bookkeeper.contract.verdicts import MOST_BYTES, key_of
 from bookkeeper.errors import Backpressure, Changed, Fenced, Missing, NotPossible, Unfit
 from bookkeeper.format import json_text
 from bookkeeper.stores.store import Store
@@ -76,23 +76,6 @@ class Verdicts:
                 raise Fenced(f"another run of this slot has claimed {self._key}") from exc
             self._tag = tag
         self._own = {channel: set(own) for channel, own in found.items()}
-
-
-def key_of(slot: str) -> str:
-    """
-    The key of a slot's object in the txlog folder.
-    """
-    return f"{FOLDER}{slot}.json"
-
-
-def slots_with_verdicts(store: Store) -> Iterator[str]:
-    """
-    The slots that have such an object; raises StorageUnavailable.
-    """
-    for item in store.list(FOLDER):
-        name = item.key.removeprefix(FOLDER)
-        if name.endswith(".json") and "/" not in name:
-            yield name.removesuffix(".json")
 
 
 def _read(store: Store, key: str) -> tuple[bytes, str]:
