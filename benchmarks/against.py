@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> None:
     for name in given.only.split(","):
         with chosen.folder() as folder:
             there, here = (folder / "there", folder / "here")
-            codes = measure(name, {there: given.checkout.resolve(), here: ROOT}, [*size, *peer])
+            codes = run(name, {there: given.checkout.resolve(), here: ROOT}, [*size, *peer])
             if any(codes):
                 failed.append(name)
                 print(f"\n{name} failed:\n{(there if codes[0] else here).with_suffix('.log').read_text()[-2000:]}")
@@ -56,7 +56,7 @@ def main(words: Sequence[str] | None = None) -> None:
     raise SystemExit(f"failed: {', '.join(failed)}" if failed else 0)
 
 
-def measure(name: str, sides: dict[Path, Path], words: Sequence[str]) -> list[int]:
+def run(name: str, sides: dict[Path, Path], words: Sequence[str]) -> list[int]:
     """
     Runs a benchmark in each checkout of `sides`, results to the key; returns the exit codes.
     """
