@@ -70,4 +70,4 @@ class Duties:
             log.warning("retention postponed", extra=about)
             return None
         except BookkeeperError as error:
-            return self.retention.hold(view, f"a manifest cannot be read: {error}")
+            return self.retention.hold(view, f"a manifest cannot be read: {error}", error.hint)

@@ -54,9 +54,10 @@ class Retain:
         log.info("files dropped", extra={"action": "retain", "table": self.settings.name, **about})
         return self.hold(found.after, "")
 
-    def hold(self, view: View, why: str) -> View:
+    def hold(self, view: View, why: str, hint: str = "") -> View:
         """Holds retention back: returns the view unchanged, and logs a new reason."""
         if why and why != self.held_back:
-            log.warning("retention held back", extra={"action": "brake", "table": self.settings.name, "cause": why})
+            about = {"action": "brake", "table": self.settings.name, "cause": why} | ({"hint": hint} if hint else {})
+            log.warning("retention held back", extra=about)
         self.held_back = why
         return view

@@ -103,7 +103,7 @@ def test_a_merge_of_merged_manifests_reads_no_record(lake: Lake, skimmed: Counte
     assert skimmed["records"] - read <= sum(item.deleted_files_count or 0 for item in group)
 
 
-def test_a_block_that_changed_on_disk_is_not_carried_on(lake: Lake) -> None:
+def test_a_block_that_changed_on_disk_is_not_carried_on(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     book = lake.book()
     merged(lake, book)
     oldest = min(book.ledger.manifests(lake.view()), key=lambda item: item.min_sequence_number or 0)
@@ -115,6 +115,8 @@ def test_a_block_that_changed_on_disk_is_not_carried_on(lake: Lake) -> None:
     head = lake.table().metadata.current_snapshot_id
     assert lake.tick(book, hours=2).dropped_files == 0
     assert "a manifest cannot be read" in book.duties.retention.held_back
+    (hint,) = [vars(record)["hint"] for record in caplog.records if record.message == "retention held back"]
+    assert "rewrite_manifests" in hint
     assert lake.table().metadata.current_snapshot_id == head
 
 
