@@ -119,8 +119,22 @@ class ConsumerGroup:
         return {number: self._open[number].catch_up() for number in self._names if self._holds(number)}
 
     def restart(self, start: str | datetime = BEGINNING) -> dict[int, Place]:
-        """The shares that this member reads, as `Consumer.restart`."""
-        return {number: self._open[number].restart(start) for number in self._names if self._holds(number)}
+        """
+        All shares, at one place, as `Consumer.restart`; raises NotPossible while another member reads one of them.
+
+        A rewrite between two places would put rows of one share into a file of another: lost, or read twice.
+        """
+        away = [number for number in self._names if not self._holds(number)]
+        if away:
+            raise NotPossible(
+                f"share {away[0]} of {self.shares} is read by another member, or was until now",
+                hint="Stop all other members, and call it again after some seconds: this one borrows their shares.",
+            )
+        begin: str | datetime | Place = start
+        found = dict[int, Place]()
+        for number, consumer in self._open.items():
+            begin = found[number] = consumer.restart(begin)
+        return found
 
     def close(self) -> None:
         """Gives its shares back to the others."""

@@ -21,9 +21,10 @@ from bookkeeper.consumers.share_leases import WANTED, Request
 from bookkeeper.consumers.source import Source, registered_at
 from bookkeeper.errors import ConfigInvalid, ConsumerFenced, NotPossible, Overwritten, PlaceExpired, RolledBack
 from bookkeeper.history.registry import FOLDER
-from tests.consumers.consumers import SqliteOutput, keys, member, settings_of, take
+from tests.consumers.consumers import SqliteOutput, expire, keys, member, settings_of, take
 from tests.consumers.test_consumer import changed
 from tests.packaging.project import ROOT
+from tests.support import compactions
 from tests.support.configured import Queue, configured
 from tests.support.crew import Crew
 from tests.support.lake import Lake, Writes, append_by_others
@@ -240,6 +241,27 @@ def test_after_a_rollback_each_member_goes_on_with_its_shares(lake: Lake, writer
             assert [*moved] == [number] and moved[number].place.snapshot == fourth
         parts = [take(one), take(two)]
         assert all(parts) and sorted(parts[0] + parts[1]) == sorted(after)
+
+
+def test_a_group_restarts_all_its_shares_at_one_place(lake: Lake, writer: Writes) -> None:
+    """A rewrite between the restarts of two shares puts rows of one into a file of the other: lost, or double."""
+    wanted = commits(lake, writer, 0, 12)
+    with member(lake, "1/2") as one:
+        with member(lake, "2/2") as two:
+            assert sorted(take(one) + take(two)) == sorted(wanted)
+            expire(lake)
+            with pytest.raises(NotPossible, match="share 2 of 2"):
+                one.restart()
+            assert take(one) == take(two) == []
+        with pytest.raises(NotPossible):
+            one.restart()  # it asks for the share that is free now
+        lake.clock.move(seconds=4)
+        first, second = one.restart().values()
+        assert first == second and first.whole
+        compactions.rewritten(lake)
+        compactions.committed(lake)
+        wanted += commits(lake, writer, 12, 1)
+        assert sorted(take(one)) == sorted(wanted) and one.held == [1, 2]
 
 
 class Members:

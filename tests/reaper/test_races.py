@@ -167,7 +167,7 @@ def test_a_rollback_between_plan_and_commit_stops_the_expiry(old: ReaperLake) ->
 
 @pytest.mark.parametrize("aside", [1, 2])
 def test_main_that_goes_on_to_a_snapshot_beside_it_stops_the_expiry(old: ReaperLake, aside: int) -> None:
-    """A staged snapshot that is published, or a rollback that is taken back: its snapshots were beside main, and due."""
+    """A staged snapshot that is published, or a rollback that is taken back: its snapshots were beside main."""
     staged = [old.append(branch="staged", parent=None if turn else old.history()[-1]) for turn in range(aside)]
     old.drop_ref("staged")
     with pytest.raises(CommitConflict, match="main"):
