@@ -36,7 +36,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.history.consumer_state import CUT_OFF, LIVE
 from bookkeeper.history.main_history import MainHistory
-from bookkeeper.history.registry import Registry, key_of, spark
+from bookkeeper.history.registry import Registry, key_of, reader, spark
 from bookkeeper.stores.local import LocalStore
 from tests.consumers.consumers import (
     NAME,
@@ -61,6 +61,7 @@ COLUMNS = [
     {"name": "key", "type": "string"},
     {"name": "n", "type": "int"},
 ]
+HOUR = timedelta(hours=1)
 UUID = "6c1f0f1e-9a3b-4c52-8e0e-000000000001"
 
 
@@ -533,6 +534,19 @@ def test_a_name_that_a_query_has_is_refused(lake: Lake) -> None:
 
 
 GOOD = Place(UUID, 4711, 3, 5, at=1_700_000_000_000)
+
+
+def test_no_query_or_reader_takes_the_name_of_a_program_from_it(lake: Lake, writer: Writes) -> None:
+    """Its record may be all that knows what it has read, and what is held for it."""
+    commit(lake, writer, "ab", "c")
+    assert taken(lake, 1, rows=1) == ["a"]
+    there = Registry(lake.folder.store)
+    snapshot = lake.table().metadata.snapshots[-1].snapshot_id
+    for other in (spark(NAME, "/cp", lake.clock.now, by="command"), reader(NAME, snapshot, lake.clock.now, HOUR)):
+        with pytest.raises(NotPossible, match=NAME):
+            there.add(other)
+    expire(lake)
+    assert taken(lake) == ["b", "c"]
 
 
 def test_a_place_is_read_as_it_was_written() -> None:
