@@ -27,6 +27,8 @@ CONFIG, COMMAND, JOB = "config", "command", "job"
 ITSELF = "consumer"
 #: the snapshot in the record of a Consumer that found no snapshot yet
 BEFORE_ALL = -1
+#: the position in the record of a Consumer that has read all files of its snapshot
+ALL_FILES = 2**31 - 1
 #: times from here on are no deadline of a reader
 _LAST_YEAR = 9000
 _KEYS = ("name", "checkpoint", "source", "available-now")

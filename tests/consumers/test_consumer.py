@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.types import LongType, StringType
 
+from bookkeeper.catalogs.commit import replace_metadata
 from bookkeeper.config.settings import Retention
 from bookkeeper.consumers import ConsumerGroup, DuckDBPlace, FolderPlace, ParquetPlace, SqlitePlace
 from bookkeeper.consumers.consumer import Limits
@@ -250,6 +251,22 @@ def test_a_consumer_that_rests_is_held_for(lake: Lake, writer: Writes) -> None:
     assert lag(state(lake), lake.table().metadata, added_files(lake.table().io), lake.clock.now).rows == 3
     assert taken(lake) == ["c", "d", "e"]
     assert lag(state(lake), lake.table().metadata, added_files(lake.table().io), lake.clock.now).rows == 0
+
+
+def test_a_consumer_whose_place_alone_was_expired_by_others_is_held_for(lake: Lake, writer: Writes) -> None:
+    """It has read all of that snapshot, and the next one is there: Java's expiry leaves the parent's id in it."""
+    commit(lake, writer, "ab")
+    assert taken(lake) == ["a", "b"]
+    commit(lake, writer, "c")
+    table = lake.table()
+    later = table.metadata.snapshots[1:]
+    replace_metadata(table, table.metadata.model_copy(update={"snapshots": later, "snapshot_log": []}))
+    assert later[0].parent_snapshot_id is not None
+    commit(lake, writer, "d", "e")
+    expire(lake)
+    assert (state(lake).state, state(lake).first) == (LIVE, 0)
+    assert lag(state(lake), lake.table().metadata, added_files(lake.table().io), lake.clock.now).rows == 3
+    assert taken(lake) == ["c", "d", "e"]
 
 
 def test_the_record_never_passes_a_place_that_may_be_rolled_back(lake: Lake, writer: Writes, tmp_path: Path) -> None:
