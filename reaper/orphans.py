@@ -27,6 +27,7 @@ from bookkeeper.config.units import format_duration
 from bookkeeper.contract.file_names import owner_of
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
+from bookkeeper.format.partition_tuples import compatible
 from bookkeeper.stores.locations import join, normal
 from reaper.clock import EPOCH
 from reaper.context import ReaperContext
@@ -177,13 +178,15 @@ def _old_files(
     moved = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) - MARGIN if head else EPOCH
     before, planned = now - age, moved - age / 2 if head else EPOCH
     own = tuple(f"{normal(place)}/" for place in (folder, join(metadata.location, "metadata")))
+    fields = [field.name for spec in metadata.partition_specs for field in spec.fields]
+    partitions = tuple(f"{name}=" for field in fields for name in (field, compatible(field)))
     for root in _roots(metadata):
         attempts = moved if root == normal(folder) else planned
         for location, item in context.storage.list(root):
             if location.endswith(SUFFIXES) and not location.startswith(own):
                 raise OtherTable(f"{context.name}: {location} is the metadata of another table")
             is_old = item.modified < before and (item.modified < attempts or _is_of_writer(location))
-            if is_old and _may_be_swept(location, root):
+            if is_old and _may_be_swept(location, root, partitions):
                 yield location, item.size, item.modified
 
 
@@ -206,15 +209,15 @@ def _is_of_writer(location: str) -> bool:
     return owner_of(location.rpartition("/")[2]) is not None
 
 
-def _may_be_swept(location: str, root: str) -> bool:
+def _may_be_swept(location: str, root: str, partitions: tuple[str, ...]) -> bool:
     if location.endswith((*SUFFIXES, "/version-hint.text")):
         return False  # they go by the rules of old metadata
     try:
         below = normal(location).removeprefix(root.rstrip("/") + "/")
     except PathRefused:
         return False
-    # As Iceberg does: a path that begins with _ or . belongs to another program.
-    return not any(part.startswith(("_", ".")) for part in below.split("/"))
+    # As Iceberg does: a path that begins with _ or . belongs to another program, unless a partition field does.
+    return not any(part.startswith(("_", ".")) and not part.startswith(partitions) for part in below.split("/"))
 
 
 def _orphans(context: ReaperContext, unnamed: DiskDifference, uuid: str, now: datetime) -> Iterator[Orphan]:

@@ -244,13 +244,16 @@ def _add_reader(there: Opened, name: str, snapshot: str, ttl: timedelta) -> dict
     wanted = metadata.current_snapshot_id if snapshot == "current" else int(snapshot) if snapshot.isdigit() else None
     if wanted is None:
         raise NotPossible(f"--snapshot {snapshot}: the id of a snapshot, or `current` once there is one, is allowed")
+    gone = NotPossible(f"snapshot {wanted} is not in the table", hint="It may be expired; take `current`.")
+    if metadata.snapshot_by_id(wanted) is None:
+        raise gone  # before it replaces another record of this name
     consumer = reader(name, wanted, utc_now(), ttl)
     registry_of(there).add(consumer)
     # Registered first, checked second: a snapshot that is still there now is not expired before the ttl is over.
     metadata = load_table(there.ledger.catalog, there.table.identifier).metadata
     if metadata.snapshot_by_id(wanted) is None:
         registry_of(there).remove(name)
-        raise NotPossible(f"snapshot {wanted} is not in the table", hint="It may be expired; take `current`.")
+        raise gone
     return {"snapshot": str(wanted), "until": consumer.until}
 
 

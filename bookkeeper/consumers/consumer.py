@@ -220,7 +220,7 @@ class Consumer:
         """
         return self._go_on(lambda table: caught_up(table, self.place), lambda place: place)
 
-    def restart(self, start: str | datetime = BEGINNING) -> Place:
+    def restart(self, start: str | datetime | Place = BEGINNING) -> Place:
         """
         Begins anew: at all rows that the table holds, or at another `start`, as a new consumer. Empty the output first.
 
@@ -228,7 +228,9 @@ class Consumer:
         """
         return self._go_on(lambda table: self._first(table, start), lambda place: place)
 
-    def _first(self, table: Table, start: str | datetime) -> Place:
+    def _first(self, table: Table, start: str | datetime | Place) -> Place:
+        if isinstance(start, Place):
+            return start
         place = start_of(table.metadata, start, self._clock())
         snapshot = table.metadata.snapshot_by_id(place.snapshot) if place.snapshot is not None else None
         if place.whole and snapshot is not None:

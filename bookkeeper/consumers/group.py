@@ -118,9 +118,28 @@ class ConsumerGroup:
         """The shares that this member reads, as `Consumer.catch_up`."""
         return {number: self._open[number].catch_up() for number in self._names if self._holds(number)}
 
+    def take_all(self) -> bool:
+        """Whether this member reads all shares: it borrows those that are free. Not within a transaction."""
+        held = [self._holds(number) for number in self._names]  # each is asked: that of a free one takes seconds
+        return all(held)
+
     def restart(self, start: str | datetime = BEGINNING) -> dict[int, Place]:
-        """The shares that this member reads, as `Consumer.restart`."""
-        return {number: self._open[number].restart(start) for number in self._names if self._holds(number)}
+        """
+        All shares, at one place, as `Consumer.restart`; raises NotPossible while another member reads one of them.
+
+        A rewrite between two places would put rows of one share into a file of another: lost, or read twice.
+        """
+        if not self.take_all():
+            away = next(number for number in self._names if number not in self._open)
+            raise NotPossible(
+                f"share {away} of {self.shares} is read by another member, or was until now",
+                hint="Stop all other members, and wait for take_all(): this one borrows their shares within seconds.",
+            )
+        begin: str | datetime | Place = start
+        found = dict[int, Place]()
+        for number, consumer in self._open.items():
+            begin = found[number] = consumer.restart(begin)
+        return found
 
     def close(self) -> None:
         """Gives its shares back to the others."""

@@ -54,7 +54,7 @@ def lag(consumer_state: ConsumerState, metadata: TableMetadata, added: Added, no
     if consumer_state.first is None or not offsets or consumer_state.checkpoint_read.trouble:
         return None
     start = offsets[0]
-    if start.snapshot is None:
+    if start.snapshot is None or start.snapshot not in history.by_id:  # live all the same: main begins behind it
         parts, later = [], history.snapshots
     elif start.snapshot in history.index:
         index = history.index[start.snapshot]

@@ -16,6 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from bookkeeper.consumers.place import Place, parse
 from bookkeeper.errors import Changed, ConsumerFenced, Missing, NotPossible, Unfit
 from bookkeeper.history.registry import (
+    ALL_FILES,
     BEFORE_ALL,
     ITSELF,
     RECORD_BYTES,
@@ -28,8 +29,6 @@ from bookkeeper.history.registry import (
 )
 from bookkeeper.stores.store import Store
 
-#: stands for all files of a snapshot
-ALL_FILES = 2**31 - 1
 _TRIES = 5
 #: of an epoch; it is no larger than a BIGINT of a database
 _RANDOM_BITS, _EPOCHS = 32, 2**62

@@ -19,7 +19,7 @@ from bookkeeper.history.checkpoint import Checkpoint, Offset, read
 from bookkeeper.history.checkpoint_store import CheckpointReading, OpenStore, open_checkpoint
 from bookkeeper.history.looks import Looks
 from bookkeeper.history.main_history import MainHistory, counted, is_append
-from bookkeeper.history.registry import BEFORE_ALL, CONFIG, Consumer, Registry
+from bookkeeper.history.registry import ALL_FILES, BEFORE_ALL, CONFIG, ITSELF, Consumer, Registry
 
 LIVE, NEW, UNREADABLE, ASIDE, LAPSED = "live", "not started", "unreadable", "aside", "lapsed"
 #: it has no offset yet, and reads the rows of a snapshot in a batch first
@@ -206,7 +206,7 @@ def _first_needed(checkpoint_read: CheckpointRead, history: MainHistory) -> _Nee
     for offset in checkpoint_read.offsets:
         index = _index_on_main(offset, history)
         if not isinstance(index, int):
-            return index
+            return (LIVE, 0, "") if _is_next(checkpoint_read.consumer, history) else index
         indexes.append(index)
     needed = min(indexes)
     first = _index_on_main(checkpoint_read.first, history) if checkpoint_read.first else needed
@@ -215,6 +215,15 @@ def _first_needed(checkpoint_read: CheckpointRead, history: MainHistory) -> _Nee
     if checkpoint_read.is_beginning:
         return BEGINNING, needed, "it has no offset yet: it reads the rows of its snapshot in a batch first"
     return LIVE, min(needed, first), ""
+
+
+def _is_next(consumer: Consumer, history: MainHistory) -> bool:
+    """
+    Whether main begins right behind the place of a Consumer of this package, whose own snapshot is expired: it has read
+    all of that, and goes on. A Spark query does not.
+    """
+    done = consumer.by == ITSELF and consumer.position == ALL_FILES and bool(history.snapshots)
+    return done and history.snapshots[0].parent_snapshot_id == consumer.snapshot
 
 
 def _index_on_main(offset: Offset, history: MainHistory) -> int | _Needed:

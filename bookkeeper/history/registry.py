@@ -27,6 +27,8 @@ CONFIG, COMMAND, JOB = "config", "command", "job"
 ITSELF = "consumer"
 #: the snapshot in the record of a Consumer that found no snapshot yet
 BEFORE_ALL = -1
+#: the position in the record of a Consumer that has read all files of its snapshot
+ALL_FILES = 2**31 - 1
 #: times from here on are no deadline of a reader
 _LAST_YEAR = 9000
 _KEYS = ("name", "checkpoint", "source", "available-now")
@@ -157,10 +159,17 @@ class Registry:
 
     def add(self, consumer: Consumer) -> None:
         """
-        Registers a consumer, or replaces the one of its name; raises NotPossible when the configuration names it.
+        Registers a consumer, or replaces the one of its name; raises NotPossible when the configuration names it, or
+        it is a Consumer of this package: its record may be all that knows its place.
         """
         if consumer.name in self._configured:
             raise NotPossible(f"consumer {consumer.name} is in the configuration", hint="Change it there.")
+        earlier = self.find(consumer.name)
+        if earlier is not None and earlier.by == ITSELF:
+            raise NotPossible(
+                f"consumer {consumer.name} is a program in Python, whose place is in its record",
+                hint=f"Take another name. If it is not needed any more: `bookkeeper consumers remove {consumer.name}`.",
+            )
         self._folder.replace(key_of(consumer.name), dumps(consumer))
 
     def remove(self, name: str) -> None:

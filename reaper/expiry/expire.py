@@ -74,8 +74,13 @@ def check_covered(metadata: TableMetadata, journal: Journal) -> None:
         raise CommitConflict("the table was dropped and made anew since the expiry was planned", hint=NEXT)
     if others != planned:
         raise CommitConflict("branches or tags have changed since the expiry was planned", hint=NEXT)
-    if MAIN in journal.refs and journal.refs[MAIN] not in MainHistory(metadata).index:
+    history = MainHistory(metadata)
+    if MAIN in journal.refs and journal.refs[MAIN] not in history.index:
         raise CommitConflict("main was rolled back since the expiry was planned", hint=NEXT)
+    # A staged snapshot that was published, or a rollback taken back: it was beside main, and is main now.
+    later = history.snapshots[history.index.get(journal.refs.get(MAIN, 0), -1) + 1 :]
+    if any(item.snapshot_id in journal.expire for item in later):
+        raise CommitConflict("main went on to a snapshot that was to expire", hint=NEXT)
     if journal.remaining(metadata) != set(journal.expire):
         raise CommitConflict("another program expires snapshots of this table", hint=NEXT)
 

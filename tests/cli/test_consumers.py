@@ -43,6 +43,8 @@ def test_another_reader_names_a_snapshot_and_how_long(lake: Lake, query: Query, 
     assert row["snapshot"] == str(lake.table().metadata.current_snapshot_id)
     assert run("consumers", "add", "x", "--snapshot", "4711", "--ttl", "2h").exit_code == 1
     assert run("consumers", "add", "x", "--snapshot", "nonsense", "--ttl", "2h").exit_code == 1
+    assert run("consumers", "add", "export", "--snapshot", "4711", "--ttl", "2h").exit_code == 1
+    assert [item["consumer"] for item in asked("consumers")] == ["export"]
     assert run("consumers", "add", "x", "--snapshot", "current").exit_code == 2
     assert run("consumers", "add", "x").exit_code == 2
     assert len(asked("consumers")) == 1

@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.types import LongType, StringType
 
+from bookkeeper.catalogs.commit import replace_metadata
 from bookkeeper.config.settings import Retention
 from bookkeeper.consumers import ConsumerGroup, DuckDBPlace, FolderPlace, ParquetPlace, SqlitePlace
 from bookkeeper.consumers.consumer import Limits
@@ -36,7 +37,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.history.consumer_state import CUT_OFF, LIVE
 from bookkeeper.history.main_history import MainHistory
-from bookkeeper.history.registry import Registry, key_of, spark
+from bookkeeper.history.registry import Registry, key_of, reader, spark
 from bookkeeper.stores.local import LocalStore
 from tests.consumers.consumers import (
     NAME,
@@ -61,6 +62,7 @@ COLUMNS = [
     {"name": "key", "type": "string"},
     {"name": "n", "type": "int"},
 ]
+HOUR = timedelta(hours=1)
 UUID = "6c1f0f1e-9a3b-4c52-8e0e-000000000001"
 
 
@@ -249,6 +251,22 @@ def test_a_consumer_that_rests_is_held_for(lake: Lake, writer: Writes) -> None:
     assert lag(state(lake), lake.table().metadata, added_files(lake.table().io), lake.clock.now).rows == 3
     assert taken(lake) == ["c", "d", "e"]
     assert lag(state(lake), lake.table().metadata, added_files(lake.table().io), lake.clock.now).rows == 0
+
+
+def test_a_consumer_whose_place_alone_was_expired_by_others_is_held_for(lake: Lake, writer: Writes) -> None:
+    """It has read all of that snapshot, and the next one is there: Java's expiry leaves the parent's id in it."""
+    commit(lake, writer, "ab")
+    assert taken(lake) == ["a", "b"]
+    commit(lake, writer, "c")
+    table = lake.table()
+    later = table.metadata.snapshots[1:]
+    replace_metadata(table, table.metadata.model_copy(update={"snapshots": later, "snapshot_log": []}))
+    assert later[0].parent_snapshot_id is not None
+    commit(lake, writer, "d", "e")
+    expire(lake)
+    assert (state(lake).state, state(lake).first) == (LIVE, 0)
+    assert lag(state(lake), lake.table().metadata, added_files(lake.table().io), lake.clock.now).rows == 3
+    assert taken(lake) == ["c", "d", "e"]
 
 
 def test_the_record_never_passes_a_place_that_may_be_rolled_back(lake: Lake, writer: Writes, tmp_path: Path) -> None:
@@ -533,6 +551,19 @@ def test_a_name_that_a_query_has_is_refused(lake: Lake) -> None:
 
 
 GOOD = Place(UUID, 4711, 3, 5, at=1_700_000_000_000)
+
+
+def test_no_query_or_reader_takes_the_name_of_a_program_from_it(lake: Lake, writer: Writes) -> None:
+    """Its record may be all that knows what it has read, and what is held for it."""
+    commit(lake, writer, "ab", "c")
+    assert taken(lake, 1, rows=1) == ["a"]
+    there = Registry(lake.folder.store)
+    snapshot = lake.table().metadata.snapshots[-1].snapshot_id
+    for other in (spark(NAME, "/cp", lake.clock.now, by="command"), reader(NAME, snapshot, lake.clock.now, HOUR)):
+        with pytest.raises(NotPossible, match=NAME):
+            there.add(other)
+    expire(lake)
+    assert taken(lake) == ["b", "c"]
 
 
 def test_a_place_is_read_as_it_was_written() -> None:

@@ -21,9 +21,10 @@ from bookkeeper.consumers.share_leases import WANTED, Request
 from bookkeeper.consumers.source import Source, registered_at
 from bookkeeper.errors import ConfigInvalid, ConsumerFenced, NotPossible, Overwritten, PlaceExpired, RolledBack
 from bookkeeper.history.registry import FOLDER
-from tests.consumers.consumers import SqliteOutput, keys, member, settings_of, take
+from tests.consumers.consumers import SqliteOutput, expire, keys, member, settings_of, take
 from tests.consumers.test_consumer import changed
 from tests.packaging.project import ROOT
+from tests.support import compactions
 from tests.support.configured import Queue, configured
 from tests.support.crew import Crew
 from tests.support.lake import Lake, Writes, append_by_others
@@ -240,6 +241,44 @@ def test_after_a_rollback_each_member_goes_on_with_its_shares(lake: Lake, writer
             assert [*moved] == [number] and moved[number].place.snapshot == fourth
         parts = [take(one), take(two)]
         assert all(parts) and sorted(parts[0] + parts[1]) == sorted(after)
+
+
+def test_a_group_restarts_all_its_shares_at_one_place(lake: Lake, writer: Writes, tmp_path: Path) -> None:
+    """A rewrite between the restarts of two shares puts rows of one into a file of the other: lost, or double."""
+    connection = sqlite3.connect(tmp_path / "group.db")
+
+    def place() -> SqlitePlace:
+        return SqlitePlace(connection)
+
+    def taken(*groups: ConsumerGroup) -> list[str]:
+        found = []
+        for group in groups:
+            for batch in group.batches(follow=False):
+                found += keys(batch)
+                with connection:
+                    group.commit(batch)
+        return sorted(found)
+
+    wanted = commits(lake, writer, 0, 12)
+    with member(lake, "1/2", place) as one:
+        with member(lake, "2/2", place) as two:
+            assert taken(one, two) == sorted(wanted)
+            lake.clock.move(minutes=1)
+            assert taken(one, two) == []  # the records follow
+            expire(lake)
+            with pytest.raises(NotPossible, match="share 2 of 2"):
+                one.restart()
+            assert taken(one, two) == []
+        assert not one.take_all()  # it asks for the share that is free now
+        lake.clock.move(seconds=4)
+        assert one.take_all()
+        with connection:
+            first, second = one.restart().values()
+        assert first == second and first.whole
+        compactions.rewritten(lake)
+        compactions.committed(lake)
+        wanted += commits(lake, writer, 12, 1)
+        assert taken(one) == sorted(wanted) and one.held == [1, 2]
 
 
 class Members:

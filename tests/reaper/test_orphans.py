@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.transforms import IdentityTransform
 
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.contract.names import TxlogName
@@ -154,6 +155,15 @@ def test_what_is_not_the_tables_own_kind_of_file_stays(lake: ReaperLake, key: st
     sweep(lake, lake.now)
     sweep(lake, lake.now + 2 * HOUR)
     assert path.exists()
+
+
+def test_an_orphan_in_a_partition_whose_field_begins_with_an_underscore_goes(lake: ReaperLake) -> None:
+    with lake.table().update_spec() as update:
+        update.add_field("n", IdentityTransform(), "_n")
+    place(lake, "data/_n=1/lost.parquet", 4 * DAY)
+    place(lake, "data/_m=1/of-another.parquet", 4 * DAY)
+    sweep(lake, lake.now)
+    assert sweep(lake, lake.now + HOUR) == {"lost.parquet"}
 
 
 def test_manifests_of_a_lost_attempt_go_once_main_has_moved_on(lake: ReaperLake) -> None:

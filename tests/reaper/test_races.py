@@ -165,6 +165,20 @@ def test_a_rollback_between_plan_and_commit_stops_the_expiry(old: ReaperLake) ->
     assert target in old.history()
 
 
+@pytest.mark.parametrize("aside", [1, 2])
+def test_main_that_goes_on_to_a_snapshot_beside_it_stops_the_expiry(old: ReaperLake, aside: int) -> None:
+    """A staged snapshot that is published, or a rollback that is taken back: its snapshots were beside main."""
+    staged = [old.append(branch="staged", parent=None if turn else old.history()[-1]) for turn in range(aside)]
+    old.drop_ref("staged")
+    with pytest.raises(CommitConflict, match="main"):
+        run(old, Faults().before("commit_table", lambda: old.rollback(staged[-1])))
+    assert old.refs()["main"].snapshot_id == staged[-1]
+    assert len(old.history()) == 7 + aside
+    old.reap()
+    assert old.rows() == [*range(1, 6 + aside)]
+    assert old.reachable() <= old.disk().keys()
+
+
 def test_other_refs_that_moved_stop_the_expiry(old: ReaperLake) -> None:
     old.ref("keep", old.history()[-2])
     with pytest.raises(CommitConflict, match="branches or tags"):
