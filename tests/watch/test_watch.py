@@ -243,14 +243,20 @@ def test_a_copy_of_the_prefix_and_one_that_was_restored_are_refused() -> None:
     assert drops.keys() == ["a", "b", "b", "c"]
 
 
-def test_a_table_that_lost_the_position_is_refused() -> None:
+@pytest.mark.parametrize("keys", ["a", "ab"])
+def test_a_table_that_lost_the_position_is_refused(keys: str) -> None:
     drops = Drops()
-    for key in ("a", "b"):
+    for key in keys:
         drops.put(key)
-        drops.run()
-    fresh = Drops(drops.url)
-    with pytest.raises(NotPossible, match="the last plan in the table is none, the newest here has the number 2"):
-        fresh.run()
+        drops.run(moves=True)
+    fresh, many = Drops(drops.url), len(keys)
+    fresh.put("a", rows=["2"])
+    with pytest.raises(NotPossible, match=f"the last plan in the table is none, the newest here has the number {many}"):
+        fresh.run(moves=True)
+    fresh.run(moves=True, go_on="none")
+    fresh.put("c")
+    fresh.run(moves=True, go_on="none")  # the option may stay
+    assert (fresh.keys(), fresh.dropped()) == (["2", "c"], [])
 
 
 def hostile(plan: Plan) -> Iterator[tuple[str, bytes]]:
