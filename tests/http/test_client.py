@@ -159,6 +159,31 @@ def test_rows_are_in_the_table_of_a_server(tmp_path: Path) -> None:
     assert "other" in (tmp_path / "spool" / "refused" / "000000000003.txt").read_text()
 
 
+def test_a_server_with_smaller_bounds_refuses_what_was_taken_and_nothing_comes_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, spool, clock = queue(tmp_path / "lake"), str(tmp_path / "spool"), Clock()
+    with door(lake) as served, again_and_again(lake.tick, 0.05):
+        url = f"http://127.0.0.1:{served.port}"
+        with Client(url, "events", "till-7", spool) as client, monkeypatch.context() as patch:
+            client.send(n(1, 2))
+            patch.setattr(client._spool, "taken", crash)
+            with pytest.raises(Crash):
+                client.flush()
+    with door(lake, max_body=10) as served, again_and_again(lake.tick, 0.05):
+        url = f"http://127.0.0.1:{served.port}"
+        with Client(url, "events", "till-7", spool, clock=clock, wait=clock.wait) as client:
+            client.send(n(3))
+            client.flush(500)
+            assert (client.refused, client.waiting) == (0, 0)
+    assert numbers(lake) == [1, 2, 3]
+
+
+def crash(*given: object) -> None:
+    """The process ends."""
+    raise Crash
+
+
 def process(root: Path, server: Server, sent: list[int], faults: Faults) -> None:
     """A process: it sends what was not taken by the spool yet, and ends; `sent` holds what `send` returned for."""
     clock = Clock()
