@@ -7,6 +7,7 @@ properties are touched, and where keys are asked for its identifier fields; a sp
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
@@ -45,12 +46,15 @@ from bookkeeper.errors import (
     CommitConflict,
     CommitUnknown,
     ConfigInvalid,
+    Missing,
     NotPossible,
+    StorageUnavailable,
     TableUnusable,
     WrongFolder,
 )
 from bookkeeper.history.main_history import MAIN, is_ours
 from bookkeeper.ledger.view import View
+from bookkeeper.stores.locations import join
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.card import card_of
 
@@ -96,9 +100,10 @@ def initialise(
     if asks_for_keys(settings) and make_keyed(table, settings):
         made.append("keys")
         table = catalogs.load_table(catalog, settings.identifier)
-    url = folder_url(settings, table.metadata.location)
-    folder = Folder((store or stores_of(catalog, settings.identifier))(url), makes=True)
-    view = View(table, Marks(""))
+    url, stores = folder_url(settings, table.metadata.location), store or stores_of(catalog, settings.identifier)
+    folder, view = Folder(stores(url), makes=True), View(table, Marks(""))
+    if marks_format.PROPERTY in table.metadata.properties and settings.folder is not None:
+        _check_only(folder, Folder(stores(join(table.metadata.location, "_bookkeeper"))), view)
     card = _card(folder, view, settings, made)
     if marks_format.PROPERTY not in table.metadata.properties and _set_marks(table, card.folder):
         made.append("marks")
@@ -245,6 +250,27 @@ def _create(catalog: Catalog, settings: Table, schema: Schema, spec: PartitionSp
         made.append("table")
     except TableAlreadyExistsError:
         pass  # another init ran at the same time
+
+
+def _check_only(folder: Folder, usual: Folder, view: View) -> None:
+    """
+    Raises NotPossible where the folder would be made beside the `usual` one, that knows the table: what is pending in
+    there would be committed by nobody, and its data files would be swept.
+    """
+    with suppress(WrongFolder):
+        if _card_in(folder) is None and (card := _card_in(usual)) is not None and card.table_uuid == view.uuid:
+            raise NotPossible(
+                f"{usual.store.url} is the txlog folder of {card.table}, and `folder` says another place",
+                hint="End the writers, and move the folder there with all that is in it; or leave `folder` out.",
+            )
+
+
+def _card_in(folder: Folder) -> Card | None:
+    """None where there is none, or no folder."""
+    try:
+        return folder.card()
+    except (Missing, StorageUnavailable):
+        return None
 
 
 def _card(folder: Folder, view: View, settings: Table, made: list[str]) -> Card:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,20 @@ def test_a_folder_where_iceberg_sweeps_is_refused(catalog: Any, folder: str) -> 
     location = init(catalog).location
     with pytest.raises(ConfigInvalid, match="starts with _"):
         init(catalog, Table(name="events", identifier="demo.events", folder=f"{location}/{folder}"))
+
+
+def test_a_second_folder_beside_the_one_that_is_there_is_refused(catalog: Any, tmp_path: Path) -> None:
+    """Nobody would commit what is pending in the first one, and the reaper would sweep its data files."""
+    there = Path(init(catalog).folder.removeprefix("file://"))
+    new = tmp_path / "elsewhere"
+    moved = replace(EVENTS, folder=f"file://{new}")
+    with pytest.raises(NotPossible, match=r"/_bookkeeper is the txlog folder of demo\.events"):
+        init(catalog, moved)
+    assert not new.exists()
+    there.rename(new)
+    assert init(catalog, moved).made == ()
+    new.rename(tmp_path / "lost")
+    assert init(catalog, moved).made == ("folder",)
 
 
 def test_a_crash_between_any_two_steps_is_mended_by_running_it_again(tmp_path: Path) -> None:

@@ -40,14 +40,19 @@ class Server(BaseAdapter):
         self.lost: Iterator[str] = iter(())
         self.answer: tuple[int, dict[str, Any], dict[str, str]] | None = None
         self.late, self.poison = list[tuple[int, list[int]]](), {BAD}
+        #: of a body, as `--max-body`; and how many requests at the end are published and not committed yet
+        self.most_body, self.pending = 2**20, 0
 
     def send(self, request: Any, *rest: Any, **more: Any) -> requests.Response:
         if self.answer is not None:
             return _response(request, *self.answer)
         if request.method == "GET":
-            return _response(request, 200, {"published": self.reached, "committed": self.reached})
+            committed, self.pending = self.reached - self.pending, max(0, self.pending - 1)
+            return _response(request, 200, {"published": self.reached, "committed": committed})
         sent = int(request.headers["Sequence"]), [json.loads(line)["n"] for line in request.body.splitlines()]
         self.bodies.append(sent[1])
+        if len(request.body) > self.most_body:
+            return _response(request, 413, {"error": "too large"})
         how = next(self.lost, "")
         if how == "late":
             self.late.append(sent)
@@ -152,6 +157,31 @@ def test_rows_are_in_the_table_of_a_server(tmp_path: Path) -> None:
     assert numbers(lake) == [1, 2, 3, 5]
     assert json.loads((tmp_path / "spool" / "refused" / "000000000003.ndjson").read_text()) == {"n": 4, "other": 1}
     assert "other" in (tmp_path / "spool" / "refused" / "000000000003.txt").read_text()
+
+
+def test_a_server_with_smaller_bounds_refuses_what_was_taken_and_nothing_comes_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, spool, clock = queue(tmp_path / "lake"), str(tmp_path / "spool"), Clock()
+    with door(lake) as served, again_and_again(lake.tick, 0.05):
+        url = f"http://127.0.0.1:{served.port}"
+        with Client(url, "events", "till-7", spool) as client, monkeypatch.context() as patch:
+            client.send(n(1, 2))
+            patch.setattr(client._spool, "taken", crash)
+            with pytest.raises(Crash):
+                client.flush()
+    with door(lake, max_body=10) as served, again_and_again(lake.tick, 0.05):
+        url = f"http://127.0.0.1:{served.port}"
+        with Client(url, "events", "till-7", spool, clock=clock, wait=clock.wait) as client:
+            client.send(n(3))
+            client.flush(500)
+            assert (client.refused, client.waiting) == (0, 0)
+    assert numbers(lake) == [1, 2, 3]
+
+
+def crash(*given: object) -> None:
+    """The process ends."""
+    raise Crash
 
 
 def process(root: Path, server: Server, sent: list[int], faults: Faults) -> None:
@@ -278,6 +308,45 @@ def test_other_rows_do_not_take_a_sequence_whose_first_request_may_still_arrive(
     client.send(n(3))
     client.flush(500)
     assert server.rows == [1, BAD, 3]
+
+
+@pytest.mark.parametrize("pending", [0, 1])
+@pytest.mark.parametrize(("first", "most"), [([1000000], 10), ([1, 2], 10), ([1, 2], 5)])
+def test_a_request_that_was_taken_is_not_sent_otherwise_where_a_server_with_other_bounds_refuses_it(
+    opened: Callable[..., Client], server: Server, first: list[int], most: int, pending: int
+) -> None:
+    client = opened()
+    for number in first:
+        client.send(n(number))
+    server.lost = iter(["crash"])
+    with pytest.raises(Crash):
+        client.flush()
+    server.most_body, server.pending = most, pending  # it was started again
+    client = opened()
+    client.flush(500)
+    server.most_body = 2**20
+    client.send(n(3))
+    client.flush(500)
+    assert server.rows == [*first, 3]
+    assert client.refused == client.waiting == 0
+
+
+def test_a_refused_request_that_is_published_waits_for_its_commit(
+    opened: Callable[..., Client], server: Server
+) -> None:
+    client = opened()
+    client.send(n(1))
+    server.lost = iter(["crash"])
+    with pytest.raises(Crash):
+        client.flush()
+    server.most_body, server.pending = 5, 1000
+    client = opened()
+    with pytest.raises(StorageUnavailable, match="published, and not in the table yet"):
+        client.flush(200)
+    assert client.waiting == 1
+    server.reached, server.rows, server.pending, server.most_body = 0, [], 0, 2**20  # its txlog was rejected
+    client.flush(500)
+    assert server.rows == [1]
 
 
 def test_a_gap_is_said_and_accepted_once(opened: Callable[..., Client], server: Server) -> None:

@@ -283,9 +283,10 @@ def loads_begin_anew(rightly: Any, files: Any, position: Any) -> SourcePosition:
     Fails("tests/writers/test_lines.py::test_each_line_is_loaded_once_whichever_call_the_run_dies_at"),
 )
 @breaks("writers.loader.lines.position_of")
-def positions_run_ahead(rightly: Any, files: list[str], place: SourcePosition) -> bytes:
+def positions_run_ahead(rightly: Any, files: list[str], place: SourcePosition, began: bytes = b"") -> bytes:
     """The position is the end of the file, as soon as one of its rows is published."""
     import os
 
-    position: bytes = rightly(files, SourcePosition(place.index, os.path.getsize(files[place.index]), 99))
+    end = SourcePosition(place.index, os.path.getsize(files[place.index]), 99)
+    position: bytes = rightly(files, end, began)
     return position

@@ -39,7 +39,7 @@ class Scene:
             self.drops.put("d", "a", rows=["second"])
         self.drops.run(faults, moves=self.moves)
 
-    def check(self, point: object) -> None:
+    def check(self, point: object, plans: tuple[int, ...] = (3,)) -> None:
         drops = self.drops
         assert drops.keys() == sorted([*GOOD, "second", "second"]), point
         assert drops.dropped() == [], point
@@ -52,7 +52,8 @@ class Scene:
         drops.put("last")
         drops.run()  # what is known of earlier plans goes with the next one
         assert drops.keys().count("last") == 1, point
-        assert [name for name in drops.own() if not name.startswith("probe")] == ["done-3", "watch.json"], point
+        done_last, *rest = [name for name in drops.own() if not name.startswith("probe")]
+        assert (done_last in [f"done-{number}" for number in plans], rest) == (True, ["watch.json"]), point
 
 
 def test_a_crash_at_each_operation_loses_and_doubles_nothing(made: Callable[[], Scene]) -> None:
@@ -76,7 +77,8 @@ def test_an_error_or_a_late_write_at_each_operation_loses_and_doubles_nothing(po
         faults.arrive()
         for _ in range(2):
             scene.run()
-        scene.check(point)
+        # One that could not be read is loaded behind the others.
+        scene.check(point, (3, 4) if point.operation.startswith("read drops/") else (3,))
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["delete", "move"])

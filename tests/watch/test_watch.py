@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bookkeeper.contract.names import TxlogName
-from bookkeeper.errors import FileMissing, NotPossible, PositionTaken
+from bookkeeper.errors import FileMissing, NotPossible, PositionTaken, StorageUnavailable
 from bookkeeper.stores.store import Listed
 from tests.support.desk import rows
 from tests.support.faults import Faults
@@ -243,14 +243,20 @@ def test_a_copy_of_the_prefix_and_one_that_was_restored_are_refused() -> None:
     assert drops.keys() == ["a", "b", "b", "c"]
 
 
-def test_a_table_that_lost_the_position_is_refused() -> None:
+@pytest.mark.parametrize("keys", ["a", "ab"])
+def test_a_table_that_lost_the_position_is_refused(keys: str) -> None:
     drops = Drops()
-    for key in ("a", "b"):
+    for key in keys:
         drops.put(key)
-        drops.run()
-    fresh = Drops(drops.url)
-    with pytest.raises(NotPossible, match="the last plan in the table is none, the newest here has the number 2"):
-        fresh.run()
+        drops.run(moves=True)
+    fresh, many = Drops(drops.url), len(keys)
+    fresh.put("a", rows=["2"])
+    with pytest.raises(NotPossible, match=f"the last plan in the table is none, the newest here has the number {many}"):
+        fresh.run(moves=True)
+    fresh.run(moves=True, go_on="none")
+    fresh.put("c")
+    fresh.run(moves=True, go_on="none")  # the option may stay
+    assert (fresh.keys(), fresh.dropped()) == (["2", "c"], [])
 
 
 def hostile(plan: Plan) -> Iterator[tuple[str, bytes]]:
@@ -456,6 +462,40 @@ def test_an_object_that_is_too_large_stays_and_is_said(caplog: pytest.LogCapture
         f"it has {len(ndjson('1')) * 100} bytes, and at most 1000 are taken (--max-object)",
         "its name has more than 200 bytes, or its path more than 900",
     ]
+
+
+def unreadable(drops: Drops, *keys: str) -> Any:
+    """The prefix, with objects that may not be read: those of another account, or encrypted with its key."""
+
+    def around(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        found = act(*given, **named)
+        refused = {key: StorageUnavailable(f"{key}: 403 AccessDenied") for key in keys}
+        return {key: refused.get(key, it) for key, it in found.items()} if name == "read_versions" else found
+
+    return WrappedStore(drops.store, around)
+
+
+def test_an_object_that_may_not_be_read_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    drops = Drops()
+    drops.put("a", "b", "c")
+    with pytest.raises(StorageUnavailable, match="b: 403"):
+        drops.run(store=unreadable(drops, "b"))
+    assert (drops.keys(), drops.left()) == (["a", "c"], ["b"])
+    assert [record.message for record in caplog.records].count("object is not taken") == 1
+    drops.run()
+    assert (drops.keys(), drops.left()) == (["a", "b", "c"], [])
+
+
+def test_behind_an_object_of_a_keyed_table_that_may_not_be_read_nothing_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Writer, "keys", property(lambda writer: ["key"]))
+    monkeypatch.setattr(Writer, "upsert", Writer.write)
+    drops = Drops()
+    drops.put("a", "b", "c")
+    with pytest.raises(StorageUnavailable, match="b: 403"):
+        drops.run(store=unreadable(drops, "b"))
+    assert drops.left() == ["a", "b", "c"]
 
 
 def test_an_object_that_is_young_is_waited_for() -> None:

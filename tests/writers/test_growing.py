@@ -174,6 +174,35 @@ def test_a_table_that_stops_growing_while_a_writer_waits_refuses_the_rows(lake: 
         writer.write(made(lake, {"key": "b", "wind": 1.5}))
 
 
+def test_what_was_refused_for_a_limit_is_asked_for_again_once_that_is_over(lake: Growing) -> None:
+    lake.daemon = lake.book(evolve=Evolve(add=True, columns_per_hour=1))
+    writer = lake.writer()
+    writer.write(made(lake, {"key": "a", "wind": 1.5}))
+    waits = list[int]()
+    for _ in range(2):
+        with pytest.raises(SchemaRefused, match="columns-per-hour"):
+            writer.write(made(lake, {"key": "b", "gust": 2.5}))
+        waits.append(lake.waits)
+    assert waits[0] == waits[1]  # the answer stands
+    lake.clock.move(hours=2)
+    lake.tick(lake.daemon, seconds=6)
+    writer.write(made(lake, {"key": "b", "gust": 2.5}))
+    writer.publish()
+    assert [(row["key"], row["wind"], row["gust"]) for row in lake.rows()] == [("a", 1.5, None), ("b", None, 2.5)]
+
+
+def test_what_is_refused_for_good_is_asked_for_less_and_less(lake: Growing) -> None:
+    writer, waited = lake.writer(), list[float]()
+    for minute in range(0, 24 * 60, 5):
+        before = lake.waits
+        with pytest.raises(SchemaRefused, match="differ in case"):
+            writer.write(made(lake, {"key": "b", "Key": 1}))
+        waited += [minute] if lake.waits > before else []
+        lake.clock.move(minutes=5)
+        lake.tick(lake.daemon)
+    assert 5 <= len(waited) < 10
+
+
 def test_a_writer_has_narrow_columns_widened_for_values_that_do_not_fit(lake: Growing) -> None:
     with lake.writer() as writer:
         writer.write(made(lake, {"key": "a", "n": 7, "price": Decimal("1.25")}, price=pa.decimal128(9, 2)))

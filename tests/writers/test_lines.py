@@ -131,6 +131,29 @@ def test_a_source_that_changed_is_refused(desk: Desk, tmp_path: Path, change: st
     assert "--name" in caught.value.hint
 
 
+@pytest.mark.parametrize("truncated", [False, True])
+def test_a_file_whose_name_another_one_takes_while_it_is_read_is_refused(
+    desk: Desk, tmp_path: Path, truncated: bool
+) -> None:
+    """A log is rotated: of the new one nothing may be passed over."""
+    old, new = ([f"{which}{number:02d}" for number in range(100)] for which in "ab")
+    path, saved = tmp_path / "a.ndjson", tmp_path / "a.ndjson.1"
+    file = _write(path, *old)
+
+    def rotate(loader: Loader) -> None:
+        if loader.rows > 50 and not saved.exists():
+            saved.write_bytes(path.read_bytes()) if truncated else path.rename(saved)
+            _write(path, *new[:80])
+
+    with desk.writer("import") as writer, BadLines(tmp_path / "bad") as bad_lines:
+        loader = Loader(writer, Format("ndjson"), bad_lines, desk.clock, on_progress=rotate)
+        with pytest.raises(NotPossible, match="is not the file that was read up to byte"):
+            loader.load_files([file])
+        writer.close()
+    _load(desk, [file], tmp_path / "bad")
+    assert desk.keys() == sorted(new[:80])
+
+
 def test_csv_is_read_by_its_header_also_after_a_restart(desk: Desk, tmp_path: Path) -> None:
     desk.set_card(roll_after_ms=0)
     path = tmp_path / "a.csv"

@@ -1,14 +1,17 @@
 """Positions: the chain a source's rows hang on, across runs, crashes and rejects."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
+from bookkeeper.contract.marks import WriterMarks
 from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import Fenced, StorageUnavailable, TxlogCorrupt
 from bookkeeper.stores.open import open_store
 from tests.support.desk import Desk, Ledger, Tampered, only, rows
+from writers.timing import millis
 
 
 def _publish(desk: Desk, key: str, position: bytes, name: str = "w1") -> TxlogName:
@@ -210,3 +213,26 @@ def test_committed_txlogs_are_no_reason_to_fence(desk: Desk) -> None:
         desk.clock.move(seconds=2)
     assert ledger.keys() == ["0", "1", "2", "3"]
     assert len(writer._monitor._own) <= 1, "what is in is followed no longer"
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_a_txlog_whose_mark_was_pruned_before_its_run_looked_is_in(desk: Desk, at_end: bool) -> None:
+    """A run that was idle for a day would else wait for it for ever; where the table is elsewhere it waits."""
+    ledger, writer = Ledger(desk), desk.writer()
+    writer.write(rows("a"), position=b"1")
+    writer.publish()
+    [item] = desk.txlogs()
+    ledger.tick()
+    desk.clock.move(days=2)
+    marks = {"w1": WriterMarks(b"1" if at_end else b"0")}
+    ledger.marks = replace(ledger.marks, writers=marks, pruned_before_ms=millis(desk.clock()) - 10**8)
+    ledger.files.append(ledger.files[0])  # a later commit
+    ledger._publish_marks(item)
+    writer.look()
+    assert writer.all_committed == at_end
+    writer.write(rows("b"), position=b"2")
+    writer.publish()
+    ledger._reject(desk.txlogs()[0])
+    desk.clock.move(seconds=2)
+    with pytest.raises(Fenced, match="was rejected"):
+        writer.look()

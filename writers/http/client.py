@@ -43,6 +43,8 @@ _SECONDS, _ANSWER_BYTES = 40.0, 2**16
 _MOST_PAUSE = 30.0
 #: a request that got no answer may still reach the server for so long
 _UNDER_WAY = 120.0
+#: between two looks whether a request that is published is in the table
+_LOOK_SECONDS = 1.0
 _BODY_REFUSED = (400, 413, 415, 422)
 _IN_USE = "One producer is one process at a time: end the other one, or take another producer and another directory."
 _GAP = "What is gone is not sent again. accept_gap(), then flush(), go on behind what is there."
@@ -119,7 +121,7 @@ class Client:
         """
         until = self._clock() + seconds
         if self._spool.is_new:
-            self._spool.begin(self._published(until) + 1)
+            self._spool.begin(self._state(until)[0] + 1)
         while (found := self._spool.request(self._most_body)) is not None:
             request, body = found
             headers = {"Producer": self.producer, "Sequence": str(request.sequence)}
@@ -153,16 +155,34 @@ class Client:
     ) -> None:
         self.close()
 
-    def _published(self, until: float) -> int:
+    def _state(self, until: float) -> tuple[int, int]:
+        """Up to which sequence requests are published, and committed."""
         status, answer = self._asked("GET", self._state_url, until)
-        if status != 200 or not isinstance(answer.get("published"), int):
+        published, committed = answer.get("published"), answer.get("committed")
+        if status != 200 or not (isinstance(published, int) and isinstance(committed, int)):
             raise NotPossible(f"{self._state_url}: {answer.get('error')}", hint=str(answer.get("hint", "")))
-        found: int = answer["published"]
-        return found
+        return published, committed
+
+    def _has_arrived(self, request: Request, until: float) -> bool:
+        """Whether an earlier try of a request is in the table; waits for one that is published."""
+        while True:
+            published, committed = self._state(until)
+            if published < request.sequence or committed >= request.sequence:
+                return committed >= request.sequence
+            if self._clock() + _LOOK_SECONDS > until:
+                error = f"request {request.sequence} is published, and not in the table yet"
+                raise StorageUnavailable(f"{self._rows_url}: {error}", hint="Call flush() again.")
+            self._wait(_LOOK_SECONDS)
 
     def _refuse(self, request: Request, why: str, until: float) -> None:
-        """Other rows must not take the sequence while a request with these may still arrive."""
+        """
+        Other rows must not take the sequence while a request with these may still arrive. Nor where one has arrived: a
+        server that was started with other bounds refuses the body before it looks whether the sequence was taken.
+        """
         self._let_arrive(until)
+        if self._has_arrived(request, until):
+            self._spool.taken(request)
+            return
         if request.first < request.last:
             self._spool.narrow(request)
             return

@@ -32,6 +32,7 @@ from writers.sources.source import (
     SourceLine,
     SourcePosition,
     bad_line_blocks,
+    beginning,
     file_blocks,
     first_line,
     pipe_blocks,
@@ -127,6 +128,8 @@ class Loader:
         self._goes_on = writer.position is not None
         self._card_read_at: datetime | None = None
         self._head, self._growth = b"", Growth(writer, form)
+        #: the beginning that the file had when it was opened
+        self._began = b""
         #: the block of the source that is being read
         self._block = Block(0, 0, b"")
         self._reader: tuple[Card, bytes, ParseRows, ReadBlock | None] | None = None
@@ -152,6 +155,7 @@ class Loader:
             self.disk_start += place.offset
         for index in range(place.index, len(files)):
             place = place if place.index == index else SourcePosition(index)
+            self._began = beginning(files[index])
             load = self._load_lines if row_kind(files[index]) is None else self._load_rows
             for end, line, on_disk in load(files[index], place):
                 self.disk_bytes = sum(sizes[:index]) + on_disk
@@ -250,7 +254,7 @@ class Loader:
         if only_if_due and not self._writer.due():
             return
         self.bad_lines.sync()
-        self._writer.publish(position if place is None else position_of(files, place))
+        self._writer.publish(position if place is None else position_of(files, place, self._began))
         self.published = self.rows
 
     def _take(self, source: str, block: Block) -> None:

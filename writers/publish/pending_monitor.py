@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from bookkeeper.contract.marks import FUTURE_MS
+from bookkeeper.contract.marks import FUTURE_MS, Marks
 from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.contract.names import IncarnationKey, TxlogName, started_ms
 from bookkeeper.contract.offsets import FORGOTTEN, Offsets
@@ -116,13 +116,22 @@ class PendingMonitor:
             self._own = {name: channels for name, channels in self._own.items() if not copy.marks.is_in(name)}
             if not self._own:
                 self._apart = None if copy.marks.writer(last.writer).position == self._end else last
-        for name, channels in self._own.items():
-            if name not in found and retry(partial(self._folder.exists, name, REJECTED), self._wait):
+        for name, channels in [*self._own.items()]:
+            if name in found:
+                continue
+            if retry(partial(self._folder.exists, name, REJECTED), self._wait):
                 reason = self._folder.reason(name)
                 why = reason.get("reason", "no reason is recorded")
                 fenced = Fenced(f"{name} was rejected, so the chain of positions ends before it: {why}")
                 fenced.rejected, fenced.channels = str(reason.get("error", "")), channels
                 raise fenced
+            if copy is not None and self._was_pruned(name, copy.marks):
+                del self._own[name]
+
+    def _was_pruned(self, name: TxlogName, marks: Marks) -> bool:
+        """Whether a txlog that is nowhere was committed, and its mark pruned before this run looked: it was idle."""
+        may_be = marks.mark(name) is None and started_ms(name.incarnation) < marks.pruned_before_ms
+        return may_be and marks.writer(name.writer).position == self._end
 
     def _check_later(self, pending: Sequence[Found], copy: MarksCopy | None) -> None:
         """One writer is one order on a keyed table: what this run publishes behind a later one is rejected."""

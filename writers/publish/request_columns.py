@@ -4,9 +4,9 @@ refused.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.types import PrimitiveType
@@ -28,12 +28,22 @@ Act = Callable[[], None]
 #: columns that a writer asks for at once, and refusals after which it asks for nothing more: names that are data, and
 #: differ from line to line, must not make it wait for ever
 MOST_ASKED, MOST_REFUSED = 100, 200
+#: as long as the bookkeeper keeps a refusal; twice as long each time, for most reasons stay
+ANSWER_STANDS, ANSWER_STANDS_MOST = timedelta(minutes=10), timedelta(days=1)
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 2.0
+
+
+class _Answer(NamedTuple):
+    """A refusal, when it came, and how long it stands."""
+
+    why: ColumnRefused
+    at: datetime
+    stands: timedelta
 
 
 class ColumnAsker:
     """
-    Asks for columns; `refused` has what was not granted in this run, which is not asked for again.
+    Asks for columns; what was refused is not asked for again while the answer stands: a limit may be over by then.
     """
 
     def __init__(
@@ -48,7 +58,13 @@ class ColumnAsker:
         """`rows` says how many rows are not published."""
         self._folder, self._cards, self._rows = folder, cards, rows
         self._clock, self._wait, self._patience = clock, wait, patience
-        self.refused: dict[ColumnRequest, ColumnRefused] = {}
+        self._answers = dict[ColumnRequest, _Answer]()
+
+    @property
+    def refused(self) -> dict[ColumnRequest, ColumnRefused]:
+        """What is not asked for again now, and why."""
+        now = self._clock()
+        return {request: it.why for request, it in self._answers.items() if timedelta(0) <= now - it.at < it.stands}
 
     def fit(self, table: pa.Table, adds: bool, fitted: Callable[[pa.Table], T], roll: Act) -> T:
         """
@@ -82,8 +98,9 @@ class ColumnAsker:
         types = {name: asked_type(given) for index, (name, given) in columns if name in unknown and index not in empty}
         wanted = [ColumnRequest(ADD, name, given) for name, given in types.items() if given is not None]
         self.ask(wanted, roll)
+        refused = self.refused
         for request in wanted:
-            if (why := self.refused.get(request)) is not None:
+            if (why := refused.get(request)) is not None:
                 raise SchemaRefused(f"the table has no column {request.name!r}, and gets none: {why}", hint=why.hint)
         return table.select([index for index, _ in columns if index not in empty]) if empty else table
 
@@ -97,15 +114,15 @@ class ColumnAsker:
 
     def _wanted(self, requests: Sequence[ColumnRequest], card: Card) -> list[ColumnRequest]:
         """What is worth asking for: the card allows it, and it was not refused before, nor for its name."""
-        wanted = list[ColumnRequest]()
+        wanted, refused = list[ColumnRequest](), self.refused
         for request in dict.fromkeys(requests):
-            room = min(MOST_ASKED - len(wanted), MOST_REFUSED - len(self.refused))
-            if card.takes(request.change) and request not in self.refused and room > 0:
+            room = min(MOST_ASKED - len(wanted), MOST_REFUSED - len(self._answers))
+            if card.takes(request.change) and request not in refused and room > 0:
                 try:
                     check_name(request.name)
                     wanted.append(request)
                 except ColumnRefused as why:
-                    self.refused[request] = why
+                    self._note(request, why)
         return wanted
 
     def _until_answered(self, wanted: Sequence[ColumnRequest]) -> None:
@@ -132,8 +149,15 @@ class ColumnAsker:
         if names:
             # An answer to another writer stands for a while: what was just refused is not asked for again.
             answers = retry(partial(column_requests.refusals, self._folder, list(names)), self._wait)
-            self.refused |= {names[name]: why for name, why in answers.items()}
-        return [request for request in names.values() if request not in self.refused]
+            for name, why in answers.items():
+                self._note(names[name], why)
+        refused = self.refused
+        return [request for request in names.values() if request not in refused]
+
+    def _note(self, request: ColumnRequest, why: ColumnRefused) -> None:
+        before = self._answers.get(request)
+        stands = ANSWER_STANDS if before is None else min(2 * before.stands, ANSWER_STANDS_MOST)
+        self._answers[request] = _Answer(why, self._clock(), stands)
 
 
 def _has(card: Card, request: ColumnRequest) -> bool:

@@ -106,11 +106,16 @@ class SourcePosition:
     line: int = 0
 
 
-def position_of(files: Sequence[str], place: SourcePosition) -> bytes:
+def position_of(files: Sequence[str], place: SourcePosition, began: bytes = b"") -> bytes:
     """
-    `place` as the position to publish.
+    `place` as the position to publish, in a file that had this `beginning` when it was opened.
+
+    Raises NotPossible where another file has taken its name meanwhile (a log that was rotated): the next run would pass
+    over as much of that.
     """
     name = files[place.index]
+    if _is_short(name, place.offset) or not beginning(name).startswith(began):
+        raise _another_file(name, place.offset)
     data = {
         "file": _identity(name),
         "head": _head(name, place.offset),
@@ -141,9 +146,7 @@ def place_of(files: Sequence[str], position: bytes | None) -> SourcePosition:
     index = names.index(data["file"])
     if _hash("\n".join(names[:index]).encode()) != data["before"]:
         raise NotPossible(f"the files before {data['file']} are not those that were read before it", hint=hint)
-    plain = compression(files[index]) is None and row_kind(files[index]) is None
-    short = plain and os.path.getsize(files[index]) < data["offset"]
-    if short or _head(files[index], data["offset"]) != data["head"]:
+    if _is_short(files[index], data["offset"]) or _head(files[index], data["offset"]) != data["head"]:
         raise _another_file(files[index], data["offset"])
     return SourcePosition(index, data["offset"], data["line"])
 
@@ -160,11 +163,23 @@ def _identity(name: str) -> str:
     return path if len(path.encode()) <= _PATH_BYTES else f"sha256:{hashlib.sha256(path.encode()).hexdigest()}"
 
 
-def _head(name: str, offset: int) -> str:
+def _is_short(name: str, offset: int) -> bool:
+    plain = compression(name) is None and row_kind(name) is None
+    return plain and os.path.getsize(name) < offset
+
+
+def beginning(name: str) -> bytes:
+    """
+    What tells a file from another one of its name: its first bytes; of a Parquet or Arrow file its size and end.
+    """
     if row_kind(name) is not None:
-        return _hash(fingerprint(name))
+        return fingerprint(name)
     with opened(name) as (file, _):
-        return _hash(file.read(min(offset, _HEAD_BYTES)))
+        return bytes(file.read(_HEAD_BYTES))
+
+
+def _head(name: str, offset: int) -> str:
+    return _hash(beginning(name) if row_kind(name) is not None else beginning(name)[:offset])
 
 
 def _hash(data: bytes) -> str:

@@ -103,10 +103,12 @@ class Prefix:
         """
         known = self._known()
         highest = max((position.number for _, position in known.values()), default=0)
+        # A plan that is done was in the table: another one than it says now.
+        done = max((position.number for kind, position in known.values() if kind == "done"), default=0)
         number = 0 if last is None else last.number
         found = {kind for kind, position in known.values() if position == last}
         try:
-            if highest > number + 1 or (last is not None and not found):
+            if highest > number + 1 or done > number or (last is not None and not found):
                 what = f"the last plan in the table is {last or NO_POSITION}, the newest here has the number {highest}"
                 raise NotPossible(f"{self.store.url} is not what was read: {what}", hint=other_prefix(last))
             if last is not None and "done" not in found:

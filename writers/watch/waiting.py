@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import nsmallest
 
-from bookkeeper.errors import Missing, NotAFile
+from bookkeeper.errors import Missing, NotAFile, StorageUnavailable
 from bookkeeper.stores.store import Listed
 from writers.timing import Clock
 from writers.watch.halves import Halves
@@ -97,8 +97,8 @@ class Waiting:
         self._moved = True
 
     def not_read(self, key: str, why: object) -> None:
-        """An object was gone, another version or no file when it was read; the next listing shows what it is."""
-        if isinstance(why, NotAFile):
+        """An object was gone, no file, or refused when it was read; the next listing shows what it is."""
+        if isinstance(why, NotAFile | StorageUnavailable):
             self._leave(key, str(why))
         if isinstance(why, Missing):
             self._suspects.clear(key)

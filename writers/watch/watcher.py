@@ -231,8 +231,13 @@ class Watcher:
                 return True
 
     def _taken(self, writer: Writer, newer: NewerCard, batch: Sequence[Listed]) -> list[Planned]:
-        """Reads these objects and writes their rows; those that have some, by the version that was read."""
-        taken, size = list[Planned](), 0
+        """
+        Reads these objects and writes their rows; those that have some, by the version that was read.
+
+        One that may not be read stays, and stops no other; but of a keyed table, where a newer row must not get in
+        before it. Where none can be read, the storage is away: raises StorageUnavailable.
+        """
+        taken, size, unread = list[Planned](), 0, dict[str, StorageUnavailable]()
         self._reader = ObjectReader(writer, self._wanted.reading)
         for part in in_parts((item.key, item.size) for item in batch):
             if size >= BATCH_BYTES:
@@ -242,7 +247,9 @@ class Watcher:
             for key in part:
                 version = found[key]
                 if isinstance(version, StorageUnavailable):
-                    raise version
+                    if writer.keys:
+                        raise version
+                    unread[key] = version
                 if not isinstance(version, ObjectVersion):
                     self._waiting.not_read(key, version)
                     continue
@@ -251,6 +258,8 @@ class Watcher:
                 if rows is not None:
                     taken.append(item)
                     size += rows
+        if unread and len(unread) == len(batch):
+            raise next(iter(unread.values()))
         return taken
 
     def _rows(self, writer: Writer, newer: NewerCard, item: Planned, data: bytes) -> int | None:
