@@ -58,10 +58,11 @@ def expire(context: ReaperContext, table: Table, journal: Journal) -> None:
 
 def guards(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
     """
-    The table must be this one and every ref where it is now.
+    The table must be this one and every ref where it is now; main absent where it is.
     """
-    refs = (AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items())
-    return (AssertTableUUID(uuid=metadata.table_uuid), *refs)
+    refs = {MAIN: None} | {name: ref.snapshot_id for name, ref in metadata.refs.items()}
+    at = (AssertRefSnapshotId(ref=name, snapshot_id=snapshot) for name, snapshot in refs.items())
+    return (AssertTableUUID(uuid=metadata.table_uuid), *at)
 
 
 def check_covered(metadata: TableMetadata, journal: Journal) -> None:

@@ -179,6 +179,18 @@ def test_main_that_goes_on_to_a_snapshot_beside_it_stops_the_expiry(old: ReaperL
     assert old.reachable() <= old.disk().keys()
 
 
+def test_the_first_snapshot_that_is_published_on_an_empty_main_is_not_expired(tmp_path: Path) -> None:
+    """All snapshots were staged when the expiry was planned; one of them is all that main has when it commits."""
+    lake = ReaperLake(tmp_path, stock=True)
+    staged = [lake.append(branch="staged"), lake.append(branch="staged")]
+    lake.drop_ref("staged")
+    with pytest.raises(CommitConflict, match="main"):
+        run(lake, Faults().before("commit_table", lambda: lake.rollback(staged[0])))
+    assert lake.refs()["main"].snapshot_id == staged[0]
+    assert len(lake.rows()) == 1
+    assert lake.reachable() <= lake.disk().keys()
+
+
 def test_other_refs_that_moved_stop_the_expiry(old: ReaperLake) -> None:
     old.ref("keep", old.history()[-2])
     with pytest.raises(CommitConflict, match="branches or tags"):
