@@ -282,13 +282,19 @@ def _check_entry(entry: Entry, rules: Rules, content: int, number: int | None) -
     _check_bounds(entry.data_file, rules.widths)
 
 
+_MOVED_DATA = (
+    "If the table's write.data.path was changed while this was pending: set it back, `bookkeeper replay`, and change "
+    "it when nothing is pending and no writer runs. Else correct the writer."
+)
+
+
 def _brief(value: object) -> str:
     return "null" if value is None else str(value)[:100]
 
 
 def _check_row(row: EntrySummary, path: str, rules: Rules, required: tuple[bool, ...]) -> None:
     if not path.startswith(rules.data_root):
-        raise PathRefused(f"{row.path[:300]} is outside of the table's data path {rules.data_path}")
+        raise PathRefused(f"{row.path[:300]} is outside of the table's data path {rules.data_path}", hint=_MOVED_DATA)
     wrong = _wrong_in(row, rules, required)
     if wrong:
         raise EntryInvalid(f"{row.path[:300]}: {wrong}")

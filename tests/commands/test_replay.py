@@ -38,6 +38,19 @@ def test_a_replayed_txlog_gets_in_exactly_once_and_only_then_leaves_rejected(lak
         give_back(lake, name)
 
 
+def test_after_the_data_path_moved_the_hint_brings_what_was_pending_in(lake: Lake, writer: Writes) -> None:
+    name, before = writer.publish("a"), f"{lake.table().metadata.location}/data"
+    for place, rejected in ((f"{before}-2", {str(name): "PathRefused"}), (before, {str(name): "PathRefused"})):
+        with lake.table().transaction() as change:
+            change.set_properties({"write.data.path": place})
+        lake.tick(lake.book(), seconds=1)
+        assert lake.rejected() == rejected
+    assert "write.data.path was changed" in lake.folder.reason(name)["hint"]
+    give_back(lake, name)
+    lake.tick(lake.book(), seconds=1)
+    assert (lake.keys(), lake.pending()) == (["a"], [])
+
+
 def test_a_second_replay_of_the_same_bytes_is_recognised(lake: Lake, writer: Writes) -> None:
     name, data = writer.encoded([writer.file(["a"])], created_ms=int(lake.clock.now.timestamp() * 1000) + 2 * 3_600_000)
     lake.folder.publish(name, data)
