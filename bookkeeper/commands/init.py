@@ -254,8 +254,8 @@ def _create(catalog: Catalog, settings: Table, schema: Schema, spec: PartitionSp
 
 def _check_only(folder: Folder, usual: Folder, view: View) -> None:
     """
-    Raises NotPossible where the folder would be made beside the `usual` one, that knows the table: what is pending in
-    there would be committed by nobody, and its data files would be swept.
+    Raises NotPossible where the folder would be made beside the `usual` one of this table: nothing would commit what is
+    pending there, and its data files would be swept.
     """
     with suppress(WrongFolder):
         if _card_in(folder) is None and (card := _card_in(usual)) is not None and card.table_uuid == view.uuid:
