@@ -486,6 +486,82 @@ def test_an_object_that_may_not_be_read_stops_no_other(caplog: pytest.LogCapture
     assert (drops.keys(), drops.left()) == (["a", "b", "c"], [])
 
 
+def locked(drops: Drops, *keys: str) -> Any:
+    """The prefix, with objects that do not go: they are under a lock, or in a directory of others."""
+
+    def around(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if name == "delete_if" and given[0] in keys:
+            raise StorageUnavailable(f"{given[0]}: 403 AccessDenied")
+        return act(*given, **named)
+
+    return WrappedStore(drops.store, around)
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["delete", "move"])
+def test_an_object_that_may_not_be_deleted_stops_no_other_and_is_loaded_once(
+    caplog: pytest.LogCaptureFixture, moves: bool
+) -> None:
+    drops = Drops()
+    drops.put("a", "b", "c")
+    for keys in (["d"], ["e", "f"], []):
+        watcher = drops.watcher(store=locked(drops, "b"), moves=moves)
+        with pytest.raises(StorageUnavailable, match="such as b"):
+            watcher.run()
+        assert watcher.left == ["b"] and drops.dropped() == ["b"]
+        drops.put(*keys)
+    assert drops.keys() == [*"abcdef"]
+    assert "object is not taken" in [record.message for record in caplog.records]
+    assert drops.own() == ["plan-3", "watch.json"]
+    assert drops.run(moves=moves).left == [] and drops.dropped() == []
+    assert (drops.keys(), drops.own()) == ([*"abcdef"], ["done-3", "watch.json"])
+
+
+def test_what_replaced_an_object_that_may_not_be_deleted_is_loaded() -> None:
+    drops = Drops()
+    drops.put("a", "b")
+    for row in ("b", "new"):
+        drops.put("b", rows=[row])
+        with pytest.raises(StorageUnavailable, match="such as b"):
+            drops.run(store=locked(drops, "b"))
+    drops.run()
+    assert (drops.keys(), drops.dropped()) == (["a", "b", "new"], [])
+
+
+def test_an_object_beside_one_that_may_not_be_deleted_rests_when_its_txlog_is_rejected() -> None:
+    drops, rejected = Drops(), list[list[str]]()
+    drops.put("b")
+
+    def refuses(keys: list[str]) -> bool:
+        rejected.extend([keys] if "c" in keys else [])
+        assert len(rejected) < 9
+        return "c" in keys
+
+    with pytest.raises(StorageUnavailable, match="such as b"):
+        drops.run(store=locked(drops, "b"))
+    drops.put("c")
+    watcher = drops.watcher(store=locked(drops, "b"), wait=bookkeeper(drops, refuses))
+    with pytest.raises(StorageUnavailable, match="such as b"):
+        watcher.run()
+    assert watcher.left == ["b", "c"] and rejected == [["c"]] * len(rejected)
+
+
+@pytest.mark.parametrize("data", [b"no rows", b""], ids=["bad", "empty"])
+def test_an_object_without_rows_that_may_not_be_deleted_stops_no_other(data: bytes) -> None:
+    drops = Drops()
+    drops.put("a", "c")
+    drops.store.create("b", data)
+    assert drops.run(store=locked(drops, "b")).left == ["b"]
+    assert (drops.keys(), drops.dropped()) == (["a", "c"], ["b"])
+
+
+def test_where_many_objects_may_not_be_deleted_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("writers.watch.prefix.MOST_STUCK", 1)
+    drops = Drops()
+    drops.put("a", "b")
+    with pytest.raises(StorageUnavailable, match="403"):
+        drops.run(store=locked(drops, "a", "b"))
+
+
 def test_behind_an_object_of_a_keyed_table_that_may_not_be_read_nothing_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
