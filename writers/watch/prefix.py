@@ -190,8 +190,8 @@ class Prefix:
         """
         Moves an object that is no rows to `_rejected/`, with the reason beside it; returns its key there.
 
-        Both are there before the object goes, and only this version goes. Raises StorageUnavailable, Undeletable where it
-        stays.
+        Both are there before the object goes, and only this version goes. Raises StorageUnavailable, Undeletable where
+        it stays.
         """
         key = f"{REJECTED}{_version_of(item)}"
         create_once(self.store, key, data)
