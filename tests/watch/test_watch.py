@@ -16,6 +16,7 @@ import pytest
 
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import FileMissing, NotPossible, PositionTaken, StorageUnavailable
+from bookkeeper.leases.lease import NoLease
 from bookkeeper.stores.store import Listed
 from tests.support.desk import rows
 from tests.support.faults import Faults
@@ -435,6 +436,54 @@ def test_a_late_txlog_of_a_run_that_was_stopped_loses_or_is_the_only_one(when: s
     rejected = [drops.desk.folder.reason(item.name)["error"] for item in drops.desk.folder.rejected()]
     assert rejected == ([] if when == "before" else ["PositionTaken"])
     assert drops.dropped() == []
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["alone", "behind another"])
+def test_what_a_run_that_stands_still_may_publish_is_not_set_aside(other: bool) -> None:
+    """Who mends and drops again what was set aside would have its rows twice."""
+    drops, stopped, publish = Drops(), list[Callable[[], object]](), Writer.publish
+    drops.put("a")
+
+    def stop(self: Writer, *given: Any, **named: Any) -> Any:
+        stopped.append(lambda: publish(self, *given, **named))
+        raise NotPossible("stopped before its txlog")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "publish", stop)
+        patch.setattr(Writer, "close", lambda self: None)
+        with pytest.raises(NotPossible, match="stopped"):
+            drops.run()
+    reading = Reading(2**20, kind="csv")
+    if other:
+        drops.store.create("b", b"key,timestamp\nb,2026-03-01T12:00:00Z\n")
+    watcher = drops.run(reading=reading)
+    for late in stopped:
+        late()
+    drops.ledger.tick()
+    drops.run(reading=reading)
+    set_aside = [key for key in drops.left() if key.endswith("-a")]
+    assert (drops.keys(), len(set_aside)) == ((["b"], 1) if other else (["a"], 0))
+    assert (watcher.left, drops.dropped()) == ([] if other else ["a"], [])
+
+
+def test_a_plan_is_written_before_the_lease_is_held_for_the_last_time() -> None:
+    """So who takes the lease over sees what may be published yet."""
+    drops = Drops()
+    drops.put("a")
+    watcher = drops.watcher()
+    steps = list[str]()
+
+    class Held(NoLease):
+        def hold(self, now: Any) -> bool:
+            steps.append("plan" if "plan-1" in drops.own() else "hold")
+            return True
+
+    watcher._lease = Held()
+    with pytest.MonkeyPatch.context() as patch:
+        real = Writer.publish
+        patch.setattr(Writer, "publish", lambda self, **given: (steps.append("publish"), real(self, **given))[1])
+        watcher.run()
+    assert steps[steps.index("publish") - 1] == "plan"
 
 
 def test_an_object_at_which_the_program_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,9 @@ class Prefix:
         self.stuck = dict[str, Planned]()
         #: the plan that was committed last, while some of its objects do not go
         self._unfinished: Plan | None = None
+        #: the number of that plan; the objects of later ones, None: not looked up yet
+        self._last = 0
+        self._open: set[Planned] | None = None
 
     def objects(self) -> Iterator[Listed]:
         """What others have dropped, in any order; raises StorageUnavailable."""
@@ -115,7 +118,8 @@ class Prefix:
         highest = max((position.number for _, position in known.values()), default=0)
         # A plan that is done was in the table: another one than it says now.
         done = max((position.number for kind, position in known.values() if kind == "done"), default=0)
-        number = 0 if last is None else last.number
+        self._open, self._last = None, 0 if last is None else last.number
+        number = self._last
         found = {kind for kind, position in known.values() if position == last}
         try:
             if highest > number + 1 or done > number or (last is not None and not found):
@@ -142,12 +146,23 @@ class Prefix:
         acts = [partial(self._try, f"{DONE}{plan.number}/{item.key}", item, stuck) for item in plan.objects]
         together(acts, 1 if self._moves else self.store.at_once)
         self.stuck, self._unfinished, least = stuck, plan if stuck else None, plan.number
+        self._open, self._last = None, plan.number
         done = f"{OWN}done-{plan.number}-{plan.position.digest}"
         if not stuck:
             create_once(self.store, done, b"")
             least += 1
         over = [key for key, (_, position) in self._known().items() if position.number < least and key != done]
         self.store.delete_many(over)
+
+    def may_come(self, item: Planned) -> bool:
+        """Whether a run that stands still may publish this version yet; raises StorageUnavailable."""
+        if self._open is None:
+            self._open = set()
+            for kind, position in self._known().values():
+                if kind == "plan" and position.number > self._last:
+                    with suppress(NotPossible):
+                        self._open.update(Plan.parse(self._plan(position), position).objects)
+        return item in self._open
 
     def finish_stuck(self) -> None:
         """Tries again what is `stuck`; raises StorageUnavailable."""

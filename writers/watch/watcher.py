@@ -317,6 +317,8 @@ class Watcher:
 
     def _set_aside(self, item: Planned, data: bytes, reason: str) -> None:
         self._doing = ""
+        if self._prefix.may_come(item):
+            raise Undeletable(f"a run before may yet publish its rows, until others are in ({reason[:500]})")
         to = self._prefix.set_aside(item, data, reason)
         self.figures.count(REJECTED)
         self._failures.pop(item.key, None)
@@ -325,8 +327,8 @@ class Watcher:
 
     def _load(self, writer: Writer, plan: Plan) -> bool:
         """Publishes what was written, and deletes its objects once it is in; True when a stop was requested."""
-        self._hold()
         self._prefix.write(plan)
+        self._hold()  # behind the plan: the next holder sees what may be published yet
         self._published = plan
         writer.publish(position=plan.position.encoded())
         if self._until_committed(writer):
