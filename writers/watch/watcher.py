@@ -13,8 +13,9 @@ What a crash leaves at each step, and what cleans it up:
     delete                some of them; the same
     done                  earlier plans: the next plan deletes them
 
-A batch is read only after all objects of the plans before it are gone, and its txlog names the position that this was
-seen at as its previous one: of two runs that read the same objects, one gets in.
+A batch is read only after all objects of the plans before it are gone, but for a few that may not be deleted: each
+plan has them again, so that no run takes them twice. Its txlog names the position that this was seen at as its previous
+one: of two runs that read the same objects, one gets in.
 """
 
 import logging
