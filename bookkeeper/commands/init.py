@@ -105,6 +105,11 @@ def initialise(
     if marks_format.PROPERTY in table.metadata.properties and settings.folder is not None:
         _check_only(folder, Folder(stores(join(table.metadata.location, "_bookkeeper"))), view)
     card = _card(folder, view, settings, made)
+    if marks_format.PROPERTY in table.metadata.properties and "folder" in made:
+        notes.append(
+            f"the table had a txlog folder before, and {url} was made anew. Is that one elsewhere? Remove this one, "
+            "and let `folder` say where: nobody commits what is pending there, and the reaper deletes its data files."
+        )
     if marks_format.PROPERTY not in table.metadata.properties and _set_marks(table, card.folder):
         made.append("marks")
         notes += _history_note(table, settings)

@@ -202,6 +202,16 @@ def test_a_second_folder_beside_the_one_that_is_there_is_refused(catalog: Any, t
     assert init(catalog, moved).made == ("folder",)
 
 
+def test_a_folder_that_is_made_anew_is_said_for_the_one_before_may_be_elsewhere(catalog: Any, tmp_path: Path) -> None:
+    """From one `folder` to another, or to none, init cannot see the one before; what is pending there would be lost."""
+    one, two = (replace(EVENTS, folder=f"file://{tmp_path / name}") for name in ("one", "two"))
+    assert not any("elsewhere" in note for note in init(catalog, one).notes)
+    assert not any("elsewhere" in note for note in init(catalog, one).notes)
+    for other in (two, EVENTS):
+        made = init(catalog, other)
+        assert made.made == ("folder",) and [note for note in made.notes if f"{made.folder} was made anew" in note]
+
+
 def test_a_crash_between_any_two_steps_is_mended_by_running_it_again(tmp_path: Path) -> None:
     def act(root: Path) -> Callable[[Faults], None]:
         def run(faults: Faults) -> None:

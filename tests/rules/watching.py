@@ -62,7 +62,7 @@ def plans_come_after_their_txlogs(rightly: Any, watcher: Any, writer: Any, plan:
 
 
 @rule(
-    "A run reads objects only after all of the last plan are gone: else they would be in two plans.",
+    "A run reads objects only after all of the last plan are gone, or are known to stay: else they would be in twice.",
     Fails(f"{CRASHES}test_a_crash_at_each_operation_loses_and_doubles_nothing[delete]"),
     Fails(f"{CRASHES}test_a_crash_at_each_operation_loses_and_doubles_nothing[move]"),
 )

@@ -16,6 +16,7 @@ import pytest
 
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import FileMissing, NotPossible, PositionTaken, StorageUnavailable
+from bookkeeper.leases.lease import NoLease
 from bookkeeper.stores.store import Listed
 from tests.support.desk import rows
 from tests.support.faults import Faults
@@ -437,6 +438,54 @@ def test_a_late_txlog_of_a_run_that_was_stopped_loses_or_is_the_only_one(when: s
     assert drops.dropped() == []
 
 
+@pytest.mark.parametrize("other", [False, True], ids=["alone", "behind another"])
+def test_what_a_run_that_stands_still_may_publish_is_not_set_aside(other: bool) -> None:
+    """Who mends and drops again what was set aside would have its rows twice."""
+    drops, stopped, publish = Drops(), list[Callable[[], object]](), Writer.publish
+    drops.put("a")
+
+    def stop(self: Writer, *given: Any, **named: Any) -> Any:
+        stopped.append(lambda: publish(self, *given, **named))
+        raise NotPossible("stopped before its txlog")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "publish", stop)
+        patch.setattr(Writer, "close", lambda self: None)
+        with pytest.raises(NotPossible, match="stopped"):
+            drops.run()
+    reading = Reading(2**20, kind="csv")
+    if other:
+        drops.store.create("b", b"key,timestamp\nb,2026-03-01T12:00:00Z\n")
+    watcher = drops.run(reading=reading)
+    for late in stopped:
+        late()
+    drops.ledger.tick()
+    drops.run(reading=reading)
+    set_aside = [key for key in drops.left() if key.endswith("-a")]
+    assert (drops.keys(), len(set_aside)) == ((["b"], 1) if other else (["a"], 0))
+    assert (watcher.left, drops.dropped()) == ([] if other else ["a"], [])
+
+
+def test_a_plan_is_written_before_the_lease_is_held_for_the_last_time() -> None:
+    """So who takes the lease over sees what may be published yet."""
+    drops = Drops()
+    drops.put("a")
+    watcher = drops.watcher()
+    steps = list[str]()
+
+    class Held(NoLease):
+        def hold(self, now: Any) -> bool:
+            steps.append("plan" if "plan-1" in drops.own() else "hold")
+            return True
+
+    watcher._lease = Held()
+    with pytest.MonkeyPatch.context() as patch:
+        real = Writer.publish
+        patch.setattr(Writer, "publish", lambda self, **given: (steps.append("publish"), real(self, **given))[1])
+        watcher.run()
+    assert steps[steps.index("publish") - 1] == "plan"
+
+
 def test_an_object_at_which_the_program_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     drops, write = Drops(), Writer.write
     drops.put("a", "bad", "c")
@@ -484,6 +533,82 @@ def test_an_object_that_may_not_be_read_stops_no_other(caplog: pytest.LogCapture
     assert [record.message for record in caplog.records].count("object is not taken") == 1
     drops.run()
     assert (drops.keys(), drops.left()) == (["a", "b", "c"], [])
+
+
+def locked(drops: Drops, *keys: str) -> Any:
+    """The prefix, with objects that do not go: they are under a lock, or in a directory of others."""
+
+    def around(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if name == "delete_if" and given[0] in keys:
+            raise StorageUnavailable(f"{given[0]}: 403 AccessDenied")
+        return act(*given, **named)
+
+    return WrappedStore(drops.store, around)
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["delete", "move"])
+def test_an_object_that_may_not_be_deleted_stops_no_other_and_is_loaded_once(
+    caplog: pytest.LogCaptureFixture, moves: bool
+) -> None:
+    drops = Drops()
+    drops.put("a", "b", "c")
+    for keys in (["d"], ["e", "f"], []):
+        watcher = drops.watcher(store=locked(drops, "b"), moves=moves)
+        with pytest.raises(StorageUnavailable, match="such as b"):
+            watcher.run()
+        assert watcher.left == ["b"] and drops.dropped() == ["b"]
+        drops.put(*keys)
+    assert drops.keys() == [*"abcdef"]
+    assert "object is not taken" in [record.message for record in caplog.records]
+    assert drops.own() == ["plan-3", "watch.json"]
+    assert drops.run(moves=moves).left == [] and drops.dropped() == []
+    assert (drops.keys(), drops.own()) == ([*"abcdef"], ["done-3", "watch.json"])
+
+
+def test_what_replaced_an_object_that_may_not_be_deleted_is_loaded() -> None:
+    drops = Drops()
+    drops.put("a", "b")
+    for row in ("b", "new"):
+        drops.put("b", rows=[row])
+        with pytest.raises(StorageUnavailable, match="such as b"):
+            drops.run(store=locked(drops, "b"))
+    drops.run()
+    assert (drops.keys(), drops.dropped()) == (["a", "b", "new"], [])
+
+
+def test_an_object_beside_one_that_may_not_be_deleted_rests_when_its_txlog_is_rejected() -> None:
+    drops, rejected = Drops(), list[list[str]]()
+    drops.put("b")
+
+    def refuses(keys: list[str]) -> bool:
+        rejected.extend([keys] if "c" in keys else [])
+        assert len(rejected) < 9
+        return "c" in keys
+
+    with pytest.raises(StorageUnavailable, match="such as b"):
+        drops.run(store=locked(drops, "b"))
+    drops.put("c")
+    watcher = drops.watcher(store=locked(drops, "b"), wait=bookkeeper(drops, refuses))
+    with pytest.raises(StorageUnavailable, match="such as b"):
+        watcher.run()
+    assert watcher.left == ["b", "c"] and rejected == [["c"]] * len(rejected)
+
+
+@pytest.mark.parametrize("data", [b"no rows", b""], ids=["bad", "empty"])
+def test_an_object_without_rows_that_may_not_be_deleted_stops_no_other(data: bytes) -> None:
+    drops = Drops()
+    drops.put("a", "c")
+    drops.store.create("b", data)
+    assert drops.run(store=locked(drops, "b")).left == ["b"]
+    assert (drops.keys(), drops.dropped()) == (["a", "c"], ["b"])
+
+
+def test_where_many_objects_may_not_be_deleted_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("writers.watch.prefix.MOST_STUCK", 1)
+    drops = Drops()
+    drops.put("a", "b")
+    with pytest.raises(StorageUnavailable, match="403"):
+        drops.run(store=locked(drops, "a", "b"))
 
 
 def test_behind_an_object_of_a_keyed_table_that_may_not_be_read_nothing_is_taken(

@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from secrets import token_hex
 
-from bookkeeper.errors import AlreadyExists, Changed, Missing, NotPossible, Unfit
+from bookkeeper.errors import AlreadyExists, Changed, Missing, NotPossible, StorageUnavailable, Unfit
 from bookkeeper.format import json_text
 from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.store import ASIDE, Listed, Store, check_deletes_by_tag, create_once
@@ -31,6 +31,12 @@ _WATCH = f"{OWN}watch.json"
 _NAMED = re.compile(rf"{OWN}(plan|done)-([1-9][0-9]{{0,17}})-([0-9a-f]{{32}})(?:\.json)?")
 _CLAIM_BYTES = 2**16
 _MOST_REASON = 1000
+#: objects that are in the table and do not go, before the others wait for them
+MOST_STUCK = 100
+
+
+class Undeletable(StorageUnavailable):
+    """An object does not go: it is locked, or another's."""
 
 
 class Prefix:
@@ -38,6 +44,13 @@ class Prefix:
 
     def __init__(self, store: Store, moves: bool) -> None:
         self.store, self._moves, self._probed = store, moves, False
+        #: objects that are in the table and do not go, by key; each later plan has them too
+        self.stuck = dict[str, Planned]()
+        #: the plan that was committed last, while some of its objects do not go
+        self._unfinished: Plan | None = None
+        #: the number of that plan; the objects of later ones, None: not looked up yet
+        self._last = 0
+        self._open: set[Planned] | None = None
 
     def objects(self) -> Iterator[Listed]:
         """What others have dropped, in any order; raises StorageUnavailable."""
@@ -101,11 +114,12 @@ class Prefix:
         Raises NotPossible where this is not the prefix that was read up to there, unless the prefix may `go_on` all
         the same; and StorageUnavailable.
         """
-        known = self._known()
+        self.stuck, self._unfinished, known = {}, None, self._known()
         highest = max((position.number for _, position in known.values()), default=0)
         # A plan that is done was in the table: another one than it says now.
         done = max((position.number for kind, position in known.values() if kind == "done"), default=0)
-        number = 0 if last is None else last.number
+        self._open, self._last = None, 0 if last is None else last.number
+        number = self._last
         found = {kind for kind, position in known.values() if position == last}
         try:
             if highest > number + 1 or done > number or (last is not None and not found):
@@ -124,20 +138,56 @@ class Prefix:
         The objects of a plan that is committed go, each only while it has the tag of the plan; then what is known of
         this plan and earlier ones. Raises StorageUnavailable: call it again.
 
+        A few that do not go are `stuck`, and the plan stays until they are gone, or in the next one.
+
         A crash leaves the plan, and it is called again: what is gone is passed over.
         """
-        acts = [partial(self._finish, f"{DONE}{plan.number}/{item.key}", item) for item in plan.objects]
+        stuck = dict[str, Planned]()
+        acts = [partial(self._try, f"{DONE}{plan.number}/{item.key}", item, stuck) for item in plan.objects]
         together(acts, 1 if self._moves else self.store.at_once)
+        self.stuck, self._unfinished, least = stuck, plan if stuck else None, plan.number
+        self._open, self._last = None, plan.number
         done = f"{OWN}done-{plan.number}-{plan.position.digest}"
-        create_once(self.store, done, b"")
-        over = [key for key, (_, position) in self._known().items() if position.number <= plan.number and key != done]
+        if not stuck:
+            create_once(self.store, done, b"")
+            least += 1
+        over = [key for key, (_, position) in self._known().items() if position.number < least and key != done]
         self.store.delete_many(over)
+
+    def may_come(self, item: Planned) -> bool:
+        """Whether a run that stands still may publish this version yet; raises StorageUnavailable."""
+        if self._open is None:
+            self._open = set()
+            for kind, position in self._known().values():
+                if kind == "plan" and position.number > self._last:
+                    with suppress(NotPossible):
+                        self._open.update(Plan.parse(self._plan(position), position).objects)
+        return item in self._open
+
+    def finish_stuck(self) -> None:
+        """Tries again what is `stuck`; raises StorageUnavailable."""
+        if self._unfinished is not None:
+            self.finish(self._unfinished)
+
+    def _try(self, to: str, item: Planned, stuck: dict[str, Planned]) -> None:
+        try:
+            self._finish(to, item)
+        except Undeletable:
+            if len(stuck) >= MOST_STUCK:
+                raise
+            stuck[item.key] = item
 
     def _finish(self, to: str, item: Planned) -> None:
         with suppress(Changed):
             if self._moves:
                 self._keep(to, item)
+            self._delete(item)
+
+    def _delete(self, item: Planned) -> None:
+        try:
             self.store.delete_if(item.key, item.tag)
+        except StorageUnavailable as exc:
+            raise Undeletable(str(exc)) from exc
 
     def _keep(self, key: str, item: Planned) -> None:
         try:
@@ -148,14 +198,15 @@ class Prefix:
             create_once(self.store, key, data)
 
     def drop_empty(self, item: Planned) -> None:
-        """An object without rows goes as one of a plan does; raises StorageUnavailable."""
+        """An object without rows goes as one of a plan does; raises StorageUnavailable, Undeletable where it stays."""
         self._finish(f"{DONE}empty/{_version_of(item)}", item)
 
     def set_aside(self, item: Planned, data: bytes, reason: str) -> str:
         """
         Moves an object that is no rows to `_rejected/`, with the reason beside it; returns its key there.
 
-        Both are there before the object goes, and only this version goes. Raises StorageUnavailable.
+        Both are there before the object goes, and only this version goes. Raises StorageUnavailable, Undeletable where
+        it stays.
         """
         key = f"{REJECTED}{_version_of(item)}"
         create_once(self.store, key, data)
@@ -163,7 +214,7 @@ class Prefix:
         with suppress(AlreadyExists):  # an earlier run had another reason
             create_once(self.store, f"{key}.reason.json", json.dumps(said).encode())
         with suppress(Changed):
-            self.store.delete_if(item.key, item.tag)
+            self._delete(item)
         return key
 
     def _plan(self, position: WatchPosition) -> bytes:

@@ -13,8 +13,9 @@ What a crash leaves at each step, and what cleans it up:
     delete                some of them; the same
     done                  earlier plans: the next plan deletes them
 
-A batch is read only after all objects of the plans before it are gone, and its txlog names the position that this was
-seen at as its previous one: of two runs that read the same objects, one gets in.
+A batch is read only after all objects of the plans before it are gone, but for a few that may not be deleted: each
+plan has them again, so that no run takes them twice. Its txlog names the position that this was seen at as its previous
+one: of two runs that read the same objects, one gets in.
 """
 
 import logging
@@ -46,8 +47,8 @@ from writers.retries import backoff
 from writers.watch.events import Dropped, Receive, receive
 from writers.watch.halves import Halves
 from writers.watch.metrics import EMPTY, LOADED, REJECTED, WatchFigures
-from writers.watch.plan import NO_POSITION, Plan, Planned, WatchPosition
-from writers.watch.prefix import Prefix
+from writers.watch.plan import MOST_OBJECTS, NO_POSITION, Plan, Planned, WatchPosition
+from writers.watch.prefix import Prefix, Undeletable
 from writers.watch.rows import NoRows, ObjectReader
 from writers.watch.waiting import BATCH_BYTES, Waiting, Wanted
 from writers.writer import Writer
@@ -135,7 +136,7 @@ class Watcher:
 
     def _report(self, exc: BookkeeperError) -> None:
         if isinstance(exc, Fenced) and self._published is not None:
-            self._suspects.rejected(exc.rejected, [item.key for item in self._published.objects])
+            self._suspects.rejected(exc.rejected, [item.key for item in self._loaded(self._published)])
         facts = {"action": "again", "writer": self._wanted.name, "cause": str(exc)}
         log.warning("watcher begins anew", extra=facts)
 
@@ -155,13 +156,17 @@ class Watcher:
             events = self._events(stack)
             while True:
                 self._hold()
+                self._prefix.finish_stuck()
                 batch = self._waiting.batch()
                 if not batch and (self._waiting.over or self._pause(events)):
+                    self._check_gone()
                     return True
                 taken = self._taken(writer, newer, batch)
                 if taken:
                     number += 1
-                    if self._load(writer, Plan(number, writer.incarnation, taken)):
+                    keys = {item.key for item in taken}
+                    stuck = [item for key, item in self._prefix.stuck.items() if key not in keys]
+                    if self._load(writer, Plan(number, writer.incarnation, [*taken, *stuck])):
                         return True
 
     @contextmanager
@@ -181,6 +186,11 @@ class Watcher:
         if not self._wanted.queue:
             return None
         return stack.enter_context(closing(self._receive(self._prefix.store, self._wanted.queue)))
+
+    def _check_gone(self) -> None:
+        """With `once` all that is in must be gone at the end."""
+        if self._waiting.over and self._prefix.stuck:
+            raise Undeletable(f"objects are in the table and cannot be deleted, such as {min(self._prefix.stuck)}")
 
     def _pause(self, events: Dropped | None) -> bool:
         """Keeps the lease until the next listing; True when a stop was requested."""
@@ -238,6 +248,7 @@ class Watcher:
         before it. Where none can be read, the storage is away: raises StorageUnavailable.
         """
         taken, size, unread = list[Planned](), 0, dict[str, StorageUnavailable]()
+        batch = batch[: MOST_OBJECTS - len(self._prefix.stuck)]  # the others are listed again
         self._reader = ObjectReader(writer, self._wanted.reading)
         for part in in_parts((item.key, item.size) for item in batch):
             if size >= BATCH_BYTES:
@@ -254,6 +265,9 @@ class Watcher:
                     self._waiting.not_read(key, version)
                     continue
                 item = Planned(key, version.tag, len(version.data))
+                if item == self._prefix.stuck.get(key):
+                    self._waiting.not_read(key, Undeletable("it is in the table, and cannot be deleted"))
+                    continue
                 rows = self._rows(writer, newer, item, version.data)
                 if rows is not None:
                     taken.append(item)
@@ -263,8 +277,16 @@ class Watcher:
         return taken
 
     def _rows(self, writer: Writer, newer: NewerCard, item: Planned, data: bytes) -> int | None:
-        """Writes the rows of an object, and returns their bytes; None where it has none, and is gone then."""
+        """Writes the rows of an object, and returns their bytes; None where it has none: it is gone then, or left."""
+        try:
+            rows = self._rows_of(writer, newer, item, data)
+        except Undeletable as exc:
+            self._waiting.not_read(item.key, exc)
+            return None
         self._waiting.moves_on()
+        return rows
+
+    def _rows_of(self, writer: Writer, newer: NewerCard, item: Planned, data: bytes) -> int | None:
         if self._failures.get(item.key, 0) >= _MOST_FAILURES:
             self._set_aside(item, data, "the program failed at it: its log says more")
             return None
@@ -296,6 +318,8 @@ class Watcher:
 
     def _set_aside(self, item: Planned, data: bytes, reason: str) -> None:
         self._doing = ""
+        if self._prefix.may_come(item):
+            raise Undeletable(f"a run before may yet publish its rows, until others are in ({reason[:500]})")
         to = self._prefix.set_aside(item, data, reason)
         self.figures.count(REJECTED)
         self._failures.pop(item.key, None)
@@ -304,17 +328,21 @@ class Watcher:
 
     def _load(self, writer: Writer, plan: Plan) -> bool:
         """Publishes what was written, and deletes its objects once it is in; True when a stop was requested."""
-        self._hold()
         self._prefix.write(plan)
+        self._hold()  # behind the plan: the next holder sees what may be published yet
         self._published = plan
         writer.publish(position=plan.position.encoded())
         if self._until_committed(writer):
             return True
-        self._published, self._still_since = None, self._clock()
+        self._published, self._still_since, loaded = None, self._clock(), self._loaded(plan)
         self._pauses = backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._prefix.finish(plan)
-        self.figures.count(LOADED, len(plan.objects))
-        for item in plan.objects:
+        self.figures.count(LOADED, len(loaded))
+        for item in loaded:
             self._suspects.clear(item.key)
             self._failures.pop(item.key, None)
         return False
+
+    def _loaded(self, plan: Plan) -> list[Planned]:
+        """The objects whose rows are in the plan's txlog."""
+        return [item for item in plan.objects if item != self._prefix.stuck.get(item.key)]
