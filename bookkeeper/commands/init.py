@@ -108,7 +108,7 @@ def initialise(
     if marks_format.PROPERTY in table.metadata.properties and "folder" in made:
         notes.append(
             f"the table had a txlog folder before, and {url} was made anew. Is that one elsewhere? Remove this one, "
-            "and let `folder` say where: nobody commits what is pending there, and the reaper deletes its data files."
+            "and let `folder` say where: nothing commits what is pending there, and the reaper deletes its data files."
         )
     if marks_format.PROPERTY not in table.metadata.properties and _set_marks(table, card.folder):
         made.append("marks")
