@@ -78,11 +78,25 @@ class Loaded:
     history: MainHistory
 
     def newest(self) -> Snapshot | None:
-        """The newest append of main; its head where no append is kept, None in an empty table."""
+        """
+        The newest append of main; its head where no append is kept or rows were overwritten since, None in an empty
+        table. Raises NotPossible where that head is an overwrite: no stream begins at it, or passes it.
+        """
+        from pyiceberg.table.snapshots import Operation
+
         from bookkeeper.history.main_history import is_append
 
+        def is_overwrite(item: Snapshot) -> bool:
+            return item.summary is not None and item.summary.operation == Operation.OVERWRITE
+
         found = self.history.snapshots
-        return next((item for item in reversed(found) if is_append(item)), found[-1] if found else None)
+        if found and is_overwrite(found[-1]):
+            raise NotPossible(
+                f"the newest commit of {self.name} overwrote rows: no stream begins there",
+                hint="Start the query once rows were appended.",
+            )
+        newest = next((item for item in reversed(found) if is_append(item) or is_overwrite(item)), None)
+        return found[-1] if found and (newest is None or is_overwrite(newest)) else newest
 
     def total(self, snapshot: int | None) -> tuple[int, int]:
         """The data files of the table in a kept snapshot (None: before the first), and their rows, by its summary."""
@@ -110,7 +124,7 @@ class Loaded:
 
     def first_of(self, start: Start) -> Offset:
         """
-        The first offset of a stream that begins at `start`; raises NotPossible when that is expired.
+        The first offset of a stream that begins at `start`; raises NotPossible when that is expired, and as `newest`.
         """
         from bookkeeper.history.checkpoint import Offset
 

@@ -20,7 +20,7 @@ from bookkeeper.consumers.place import parse
 from bookkeeper.consumers.snapshot_files import SnapshotFiles
 from bookkeeper.errors import BookkeeperError, PlaceRefused, StorageUnavailable
 from bookkeeper.history.checkpoint import Offset
-from bookkeeper.history.consumer_state import CUT_OFF, ConsumerState
+from bookkeeper.history.consumer_state import ASIDE, CUT_OFF, ConsumerState
 from bookkeeper.history.main_history import MainHistory, counted, is_append
 from bookkeeper.history.registry import Consumer
 
@@ -51,16 +51,16 @@ def lag(consumer_state: ConsumerState, metadata: TableMetadata, added: Added, no
     history, offsets = MainHistory(metadata), consumer_state.checkpoint_read.offsets
     if consumer_state.state == CUT_OFF:
         return _of_cut_off(consumer_state.checkpoint_read.consumer, metadata, history, added, now)
+    if consumer_state.state == ASIDE:
+        return None
     if consumer_state.first is None or not offsets or consumer_state.checkpoint_read.trouble:
         return None
     start = offsets[0]
     if start.snapshot is None or start.snapshot not in history.by_id:  # live all the same: main begins behind it
         parts, later = [], history.snapshots
-    elif start.snapshot in history.index:
+    else:
         index = history.index[start.snapshot]
         parts, later = [_rest(history.snapshots[index], start, added)], history.snapshots[index + 1 :]
-    else:
-        return None
     return _sum([*parts, *_appended(later, added)], now)
 
 

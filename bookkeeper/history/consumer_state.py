@@ -206,7 +206,7 @@ def _first_needed(checkpoint_read: CheckpointRead, history: MainHistory) -> _Nee
     for offset in checkpoint_read.offsets:
         index = _index_on_main(offset, history)
         if not isinstance(index, int):
-            return (LIVE, 0, "") if _is_next(checkpoint_read.consumer, history) else index
+            return _of_own_place(checkpoint_read.consumer, history) or index
         indexes.append(index)
     needed = min(indexes)
     first = _index_on_main(checkpoint_read.first, history) if checkpoint_read.first else needed
@@ -217,13 +217,19 @@ def _first_needed(checkpoint_read: CheckpointRead, history: MainHistory) -> _Nee
     return LIVE, min(needed, first), ""
 
 
-def _is_next(consumer: Consumer, history: MainHistory) -> bool:
+def _of_own_place(consumer: Consumer, history: MainHistory) -> _Needed | None:
     """
-    Whether main begins right behind the place of a Consumer of this package, whose own snapshot is expired: it has read
-    all of that, and goes on. A Spark query does not.
+    What a Consumer of this package needs whose snapshot is expired, where it can go on all the same: a Spark query
+    cannot.
     """
-    done = consumer.by == ITSELF and consumer.position == ALL_FILES and bool(history.snapshots)
-    return done and history.snapshots[0].parent_snapshot_id == consumer.snapshot
+    if consumer.by != ITSELF or not history.snapshots or consumer.snapshot in history.by_id:
+        return None
+    # It has read all of that, and main begins right behind it.
+    if consumer.position == ALL_FILES and history.snapshots[0].parent_snapshot_id == consumer.snapshot:
+        return LIVE, 0, ""
+    if any(item in history.index for item in consumer.ancestors):
+        return ASIDE, 0, f"main was rolled back behind snapshot {consumer.snapshot}, which is expired"
+    return None
 
 
 def _index_on_main(offset: Offset, history: MainHistory) -> int | _Needed:

@@ -70,6 +70,15 @@ class Consumer:
         """Whether its time to live is over."""
         return self.until is not None and self.until <= now
 
+    @property
+    def ancestors(self) -> tuple[int, ...]:
+        """Snapshots of main before that of a Consumer's place, as far as the place tells."""
+        try:
+            found = json_text.loads(self.place.encode()).get("ancestors", ())
+            return tuple(item for item in found if type(item) is int)
+        except (ValueError, TypeError, AttributeError):
+            return ()
+
 
 def spark(
     name: str, checkpoint: str, now: datetime, *, source: int | None = None, available_now: bool = False, by: str

@@ -1,12 +1,15 @@
 """
 Expiry by Iceberg's own procedure on Spark; the plan, with its consumers and refs, is the reaper's.
 
-The procedure expires no more than the plan: it keeps what is not older than the oldest snapshot that stays on main, and
-as many as the plan keeps. It deletes the files itself, so there is no journal.
+The procedure expires no more than the plan: it keeps what is not older than the oldest snapshot that stays, on main or
+beside it, and as many of main as the plan keeps. It deletes the files itself, so there is no journal.
 """
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.errors import NotPossible, Retry
 from bookkeeper.history.main_history import MainHistory
@@ -40,9 +43,20 @@ def expire_with_spark(context: ReaperContext, plan: Plan, expire_on_spark: Expir
     for hold in context.guard.holds(table, context.guard.read()):
         if hold.snapshot is None or hold.snapshot in plan.expire:
             raise Retry(f"{hold.reason} needs an older snapshot than when the expiry was planned")
-    expire_on_spark(datetime.fromtimestamp(staying[0].timestamp_ms / 1000, UTC), len(staying))
+    expire_on_spark(_before(table.metadata, plan, staying), max(1, len(staying)))
     after = {item.snapshot_id for item in context.load().metadata.snapshots}
     return len(before - after)
+
+
+def _before(metadata: TableMetadata, plan: Plan, on_main: Sequence[Snapshot]) -> datetime:
+    """What is older goes; what a ref names stays by itself, however old it is."""
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    kept = {number for group in plan.kept for number in group.snapshots} - named
+    index = MainHistory(metadata).index
+    beside = [item for item in metadata.snapshots if item.snapshot_id in kept and item.snapshot_id not in index]
+    going = max((item.timestamp_ms for item in metadata.snapshots if item.snapshot_id in plan.expire), default=0)
+    oldest = min((item.timestamp_ms for item in (*on_main[:1], *beside)), default=going + 1)
+    return datetime.fromtimestamp(oldest / 1000, UTC)
 
 
 def by_command(command: Sequence[str], config: str | None, table: str) -> ExpireOnSpark:

@@ -35,7 +35,7 @@ from bookkeeper.errors import (
     RolledBack,
     StorageUnavailable,
 )
-from bookkeeper.history.consumer_state import CUT_OFF, LIVE
+from bookkeeper.history.consumer_state import ASIDE, CUT_OFF, LIVE
 from bookkeeper.history.main_history import MainHistory
 from bookkeeper.history.registry import Registry, key_of, reader, spark
 from bookkeeper.stores.local import LocalStore
@@ -354,6 +354,23 @@ def test_after_a_rollback_whose_snapshots_are_expired_no_row_is_read_twice(
         assert run.consumer.skip_lost().place == run.consumer.place
     output.take(lake)
     assert output.keys() == ["a", "b", "c", "d", "x", "y"]
+
+
+def test_after_a_rollback_whose_snapshots_others_expired_unread_rows_are_held(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "a", "b")
+    append_by_others(lake, writer.file(["c"]))
+    assert taken(lake) == ["a", "b", "c"]
+    _, second, third = (item.snapshot_id for item in lake.table().metadata.snapshots)
+    lake.table().manage_snapshots().rollback_to_snapshot(second).commit()
+    append_by_others(lake, writer.file(["x"]))
+    lake.table().maintenance.expire_snapshots().by_id(third).commit()
+    append_by_others(lake, writer.file(["y"]))
+    assert (state(lake).state, state(lake).first) == (ASIDE, 0)
+    assert lag(state(lake), lake.table().metadata, added_files(lake.table().io), lake.clock.now) is None
+    expire(lake)
+    with opened(lake) as consumer:
+        assert not consumer.skip_lost().rows
+    assert taken(lake) == ["x", "y"]
 
 
 def test_after_a_rollback_to_a_tag_that_expiry_left_no_row_is_read_twice(

@@ -17,6 +17,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from bookkeeper.config.load import load
 from bookkeeper.errors import NotPossible, Retry
+from bookkeeper.history.main_history import MainHistory
 from bookkeeper.history.registry import COMMAND, Registry, spark
 from reaper.cli.compaction import compactions
 from reaper.expiry.spark_engine import by_command
@@ -39,7 +40,9 @@ def as_iceberg(lake: ReaperLake, before: datetime, retain_last: int) -> None:
     """What the procedure removes: older than that, and not among so many."""
     history = sorted(lake.table().metadata.snapshots, key=lambda item: item.timestamp_ms)
     limit = int(before.timestamp() * 1000)
-    going = [item.snapshot_id for item in history[: len(history) - retain_last] if item.timestamp_ms < limit]
+    main = MainHistory(lake.table().metadata).snapshots
+    stays = {item.snapshot_id for item in main[max(0, len(main) - retain_last) :]}
+    going = [item.snapshot_id for item in history if item.timestamp_ms < limit and item.snapshot_id not in stays]
     lake.catalog.commit_table(lake.table(), (), (RemoveSnapshotsUpdate(snapshot_ids=going),))
 
 
@@ -61,6 +64,32 @@ def test_a_consumer_is_kept_from_expiry_there_too(on_spark: ReaperLake, tmp_path
     on_spark.reap(expire_on_spark=lambda before, last: asked.append((before, last)))
     third = on_spark.table().metadata.snapshot_by_id(ids[3])
     assert asked == [(datetime.fromtimestamp(third.timestamp_ms / 1000, UTC), 6)]
+
+
+def test_a_young_snapshot_beside_main_stays(on_spark: ReaperLake) -> None:
+    """Staged by another program a moment before main's newest, which alone is kept on main."""
+    on_spark.settings = replace(on_spark.settings, reaper=replace(REAPER, engine="spark", retain_last=1))
+    on_spark.now += timedelta(hours=1)
+    staged = on_spark.append(branch="staged", parent=on_spark.history()[-1])
+    on_spark.drop_ref("staged")
+    newest = on_spark.append()
+    done = on_spark.reap(
+        now=on_spark.now + timedelta(minutes=5), expire_on_spark=lambda before, last: as_iceberg(on_spark, before, last)
+    )
+    assert done.snapshots
+    assert {staged, newest} <= {*on_spark.history()}
+    on_spark.reap(expire_on_spark=lambda before, last: as_iceberg(on_spark, before, last))
+    assert on_spark.history() == [newest]
+
+
+def test_without_main_what_is_beside_it_goes(lake: ReaperLake) -> None:
+    lake.settings = replace(lake.settings, reaper=replace(REAPER, engine="spark"))
+    for _ in range(3):
+        lake.append(branch="staged")
+    lake.drop_ref("staged")
+    newest = lake.history()[-1]
+    lake.reap(expire_on_spark=lambda before, last: as_iceberg(lake, before, last))
+    assert lake.history() == [newest], "the newest append"
 
 
 def test_nothing_to_expire_starts_no_spark(lake: ReaperLake) -> None:

@@ -70,6 +70,22 @@ def committed(table: Table) -> str:
     return datetime.fromtimestamp(table.current_snapshot().timestamp_ms / 1000, UTC).isoformat()
 
 
+def test_behind_an_overwrite_it_begins_once_a_stream_can(
+    spark: Any, lake: SharedCatalog, table: Table, reader: Job
+) -> None:
+    """From the newest append on its stream would end at the overwrite, and what the batch read was overwritten."""
+    lake.append(table, rows("a"))
+    lake.append(table, rows("b"))
+    spark.sql(f"UPDATE {name_of(table)} SET key = 'z' WHERE key = 'a'")
+    assert "overwrote rows" in reader.run(exit_code=1)
+    rewrite(spark, table)
+    assert "first a batch: 2 rows" in reader.run()
+    assert reader.keys == "bz"
+    lake.append(table, rows("c"))
+    reader.run()
+    assert reader.keys == "bcz"
+
+
 def test_it_begins_with_all_rows_and_goes_on_whatever_start_says_then(spark, lake, table, reader, tmp_path) -> None:
     for key in "abc":
         lake.append(table, rows(key))
