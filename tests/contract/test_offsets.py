@@ -24,7 +24,7 @@ text = st.text(st.sampled_from([chr(code) for code in range(0x21, 0x7F) if chr(c
 offsets = st.dictionaries(text.map(lambda word: word[:CHANNEL_CHARS]), text.map(lambda word: word[:OFFSET_CHARS]))
 
 
-def slots(count: int = 1, **given: str) -> bytes:
+def slots(count: int = 1, /, **given: str) -> bytes:
     """A txlog with so many data files and these offsets."""
     envelope = replace(ENVELOPE, position=b"2", previous_position=b"1", offsets=given or {"a/0": "7"})
     return encode(envelope, SCHEMA, SPEC, [data_file(number) for number in range(count)])

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 # Nothing that the job needs, only what makes a JVM quick to start.
 QUICK = ["--conf", "spark.ui.enabled=false", "--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 280
 
 pytestmark = pytest.mark.spark
 

@@ -210,7 +210,6 @@ def _be(said: socket.socket, streams: Sequence[int], signals: Mapping[int, Any])
     for number, handler in signals.items():
         if handler is not None and signal.getsignal(number) != handler:
             signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     _end(_ran(start))
 
 
@@ -281,6 +280,8 @@ def _ran(start: Start) -> int:
     if here:
         sys.path.insert(0, os.getcwd() if option == "-m" else "")
     try:
+        # What came before is the program's: elsewhere it would end the fork server's interpreter, with all that it has.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if option == "-m":
             sys.modules.pop(what, None)
             runpy.run_module(what, run_name="__main__", alter_sys=True)
