@@ -81,8 +81,7 @@ def ahead(history: MainHistory, place: Place) -> Sequence[Snapshot]:
         raise RolledBack(f"the place is {place.named}, and main has no snapshot")
     first = history.snapshots[0]
     # The snapshot of the place may itself have expired, as long as no later one has.
-    complete = is_first(first) if place.snapshot is None else first.parent_snapshot_id == place.snapshot
-    if complete and place.files is None:
+    if history.begins_behind(place.snapshot) and place.files is None:
         return history.snapshots
     raise PlaceExpired(
         f"the place is {place.named}, and the oldest snapshot that is kept is {first.snapshot_id} of {_when(first)}: "

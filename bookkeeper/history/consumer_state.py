@@ -225,7 +225,7 @@ def _of_own_place(consumer: Consumer, history: MainHistory) -> _Needed | None:
     if consumer.by != ITSELF or not history.snapshots or consumer.snapshot in history.by_id:
         return None
     # It has read all of that, and main begins right behind it.
-    if consumer.position == ALL_FILES and history.snapshots[0].parent_snapshot_id == consumer.snapshot:
+    if consumer.position == ALL_FILES and history.begins_behind(consumer.snapshot):
         return LIVE, 0, ""
     if any(item in history.index for item in consumer.ancestors):
         return ASIDE, 0, f"main was rolled back behind snapshot {consumer.snapshot}, which is expired"

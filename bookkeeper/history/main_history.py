@@ -67,6 +67,15 @@ class MainHistory:
         index = next((at for at, item in enumerate(self.snapshots) if item.timestamp_ms >= at_ms), len(self.snapshots))
         return None if index == 0 and self.snapshots and not is_first(self.snapshots[0]) else index
 
+    def begins_behind(self, snapshot: int | None) -> bool:
+        """
+        Whether the oldest that is kept is the child of this one (None: the first ever); True in an empty history.
+        """
+        if not self.snapshots:
+            return True
+        first = self.snapshots[0]
+        return is_first(first) if snapshot is None else first.parent_snapshot_id == snapshot
+
     @cached_property
     def bytes_after(self) -> Sequence[int]:
         """

@@ -46,7 +46,6 @@ ROLES: dict[str, tuple[set[str], set[str]]] = {
         {".parent_snapshot_id"},
         {
             HISTORY,
-            PLACES,  # whether the oldest that is kept follows a place
             "reaper/expiry/verify_journal.py",  # the oldest of each line, tags and branches included
             "bookkeeper/catalogs/metadata_json.py",  # writes it
             "bookkeeper/cli/repair.py",  # says it
