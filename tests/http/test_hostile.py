@@ -4,6 +4,7 @@ Requests that are made to harm: each is answered or cut off, takes nothing, and 
 
 import gzip
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -278,6 +279,25 @@ def test_who_does_not_read_its_answers_is_cut_off(scene: Scene) -> None:
             while True:
                 connection.sendall(get("/" + "x" * 1000) * 100)
     assert scene.good().status == 200
+
+
+def test_few_requests_are_read_before_earlier_ones_are_answered(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, waiting = protocol.Protocol.on_message_begin, list[int]()
+
+    def noted(this: protocol.Protocol) -> None:
+        waiting.append(len(this.pipeline))
+        begin(this)
+
+    monkeypatch.setattr(protocol.Protocol, "on_message_begin", noted)
+    requests = get("/" + "x" * 1000) * 3000
+    with scene.connect() as connection:
+        sender = threading.Thread(target=connection.sendall, args=(requests,))
+        sender.start()
+        answers = b""
+        while answers.count(b"HTTP/1.1 404") < 3000:
+            answers += connection.recv(2**16)
+        sender.join()
+    assert max(waiting) < 600  # what two reads bring
 
 
 def test_no_body_is_asked_for_before_the_token_and_the_size_are_right(scene: Scene) -> None:

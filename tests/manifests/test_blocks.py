@@ -115,7 +115,7 @@ def test_a_block_that_changed_on_disk_is_not_carried_on(lake: Lake, caplog: pyte
     head = lake.table().metadata.current_snapshot_id
     assert lake.tick(book, hours=2).dropped_files == 0
     assert "a manifest cannot be read" in book.duties.retention.held_back
-    (hint,) = [vars(record)["hint"] for record in caplog.records if record.message == "retention held back"]
+    (hint,) = [vars(record)["hint"] for record in caplog.records if record.getMessage() == "retention held back"]
     assert "rewrite_manifests" in hint
     assert lake.table().metadata.current_snapshot_id == head
 

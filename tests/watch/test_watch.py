@@ -530,7 +530,7 @@ def test_an_object_that_may_not_be_read_stops_no_other(caplog: pytest.LogCapture
     with pytest.raises(StorageUnavailable, match="b: 403"):
         drops.run(store=unreadable(drops, "b"))
     assert (drops.keys(), drops.left()) == (["a", "c"], ["b"])
-    assert [record.message for record in caplog.records].count("object is not taken") == 1
+    assert [record.getMessage() for record in caplog.records].count("object is not taken") == 1
     drops.run()
     assert (drops.keys(), drops.left()) == (["a", "b", "c"], [])
 
@@ -559,7 +559,7 @@ def test_an_object_that_may_not_be_deleted_stops_no_other_and_is_loaded_once(
         assert watcher.left == ["b"] and drops.dropped() == ["b"]
         drops.put(*keys)
     assert drops.keys() == [*"abcdef"]
-    assert "object is not taken" in [record.message for record in caplog.records]
+    assert "object is not taken" in [record.getMessage() for record in caplog.records]
     assert drops.own() == ["plan-3", "watch.json"]
     assert drops.run(moves=moves).left == [] and drops.dropped() == []
     assert (drops.keys(), drops.own()) == ([*"abcdef"], ["done-3", "watch.json"])

@@ -1,6 +1,6 @@
 """
 HTTP/1.1 by uvicorn and httptools, with bounds that uvicorn has not: on the bytes of a head, on the time that it takes,
-on how slowly a body comes, and on how slowly answers are read.
+on how slowly a body comes, on how slowly answers are read, and on the requests that are sent before earlier answers.
 
 Requests cost no timer: all connections are looked at once a second.
 """
@@ -84,6 +84,8 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._since = self.loop.time()
         super().on_response_complete()
+        if self.pipeline:  # uvicorn reads on after each answer, and one client's requests came to gigabytes
+            self.flow.pause_reading()
 
     def timeout_keep_alive_handler(self) -> None:
         """Connections that wait are looked at by `is_late`."""
