@@ -82,21 +82,19 @@ class Loaded:
         The newest append of main; its head where no append is kept or rows were overwritten since, None in an empty
         table. Raises NotPossible where that head is an overwrite: no stream begins at it, or passes it.
         """
-        from pyiceberg.table.snapshots import Operation
-
-        from bookkeeper.history.main_history import is_append
-
-        def is_overwrite(item: Snapshot) -> bool:
-            return item.summary is not None and item.summary.operation == Operation.OVERWRITE
+        from bookkeeper.history.main_history import is_append, is_overwrite
 
         found = self.history.snapshots
-        if found and is_overwrite(found[-1]):
+        head = found[-1] if found else None
+        newest = next((item for item in reversed(found) if is_append(item) or is_overwrite(item)), head)
+        if newest is None or not is_overwrite(newest):
+            return newest
+        if newest is head:
             raise NotPossible(
                 f"the newest commit of {self.name} overwrote rows: no stream begins there",
                 hint="Start the query once rows were appended.",
             )
-        newest = next((item for item in reversed(found) if is_append(item) or is_overwrite(item)), None)
-        return found[-1] if found and (newest is None or is_overwrite(newest)) else newest
+        return head
 
     def total(self, snapshot: int | None) -> tuple[int, int]:
         """The data files of the table in a kept snapshot (None: before the first), and their rows, by its summary."""

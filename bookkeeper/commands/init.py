@@ -40,7 +40,7 @@ from bookkeeper.contract.file_names import LOOSE, STRICT
 from bookkeeper.contract.keyed import PROPERTY as KEYED
 from bookkeeper.contract.known_table import check_unknown
 from bookkeeper.contract.marks import Marks
-from bookkeeper.contract.txlog_folder import Folder, folder_url
+from bookkeeper.contract.txlog_folder import Folder, folder_url, usual_url
 from bookkeeper.errors import (
     AlreadyExists,
     CommitConflict,
@@ -54,7 +54,6 @@ from bookkeeper.errors import (
 )
 from bookkeeper.history.main_history import MAIN, is_ours
 from bookkeeper.ledger.view import View
-from bookkeeper.stores.locations import join
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.card import card_of
 
@@ -102,15 +101,16 @@ def initialise(
         table = catalogs.load_table(catalog, settings.identifier)
     url, stores = folder_url(settings, table.metadata.location), store or stores_of(catalog, settings.identifier)
     folder, view = Folder(stores(url), makes=True), View(table, Marks(""))
-    if marks_format.PROPERTY in table.metadata.properties and settings.folder is not None:
-        _check_only(folder, Folder(stores(join(table.metadata.location, "_bookkeeper"))), view)
+    had_folder = marks_format.PROPERTY in table.metadata.properties
+    if had_folder and settings.folder is not None:
+        _check_only(folder, Folder(stores(usual_url(table.metadata.location))), view)
     card = _card(folder, view, settings, made)
-    if marks_format.PROPERTY in table.metadata.properties and "folder" in made:
+    if had_folder and "folder" in made:
         notes.append(
             f"the table had a txlog folder before, and {url} was made anew. Is that one elsewhere? Remove this one, "
             "and let `folder` say where: nothing commits what is pending there, and the reaper deletes its data files."
         )
-    if marks_format.PROPERTY not in table.metadata.properties and _set_marks(table, card.folder):
+    if not had_folder and _set_marks(table, card.folder):
         made.append("marks")
         notes += _history_note(table, settings)
     partitions = partition_text(table.spec(), table.schema())

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.consumers.place import Place
 from bookkeeper.consumers.place_on_main import ahead
 from bookkeeper.consumers.snapshot_files import TableFile
 from bookkeeper.errors import Overwritten, PlaceRefused
-from bookkeeper.history.main_history import MainHistory, is_append
+from bookkeeper.history.main_history import MainHistory, is_append, is_overwrite
 
 
 class Work(NamedTuple):
@@ -59,7 +59,7 @@ def work(history: MainHistory, place: Place, overwritten: Callable[[Snapshot], o
             end = Place(place.table, snapshot.snapshot_id, at=snapshot.timestamp_ms, ancestors=ancestors)
             files, rows = (within.files or 0, within.rows) if within else (0, 0)
             yield Work(snapshot, replace(end, files=files, rows=rows, whole=whole), end)
-        elif snapshot.summary and snapshot.summary.operation == Operation.OVERWRITE:
+        elif is_overwrite(snapshot):
             overwritten(snapshot)
 
 

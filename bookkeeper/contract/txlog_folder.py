@@ -50,14 +50,21 @@ NO_CARD = (
 )
 
 
+def usual_url(location: str) -> str:
+    """
+    Where the txlog folder of a table at `location` is unless the configuration says another place.
+    """
+    return join(location, "_bookkeeper")
+
+
 def folder_url(settings: Table, location: str) -> str:
     """
     Where the txlog folder of a table at `location` is; raises ConfigInvalid where Iceberg would sweep it away, or the
     catalog's service.
     """
     if settings.folder is None and not is_by_catalog(settings):
-        return join(location, "_bookkeeper")
-    place = settings.folder or join(location, "_bookkeeper")
+        return usual_url(location)
+    place = settings.folder or usual_url(location)
     folder, table = normal(place), normal(location)
     if folder == table or inside(folder, table):
         if is_by_catalog(settings):

@@ -158,6 +158,13 @@ def is_delete(snapshot: Snapshot) -> bool:
     return snapshot.summary is not None and snapshot.summary.operation == Operation.DELETE
 
 
+def is_overwrite(snapshot: Snapshot) -> bool:
+    """
+    Whether the snapshot changed rows in place: no stream passes it.
+    """
+    return snapshot.summary is not None and snapshot.summary.operation == Operation.OVERWRITE
+
+
 def counted(snapshot: Snapshot, key: str) -> int:
     """
     A count in the snapshot's summary, 0 where it has none.

@@ -114,11 +114,11 @@ def position_of(files: Sequence[str], place: SourcePosition, began: bytes = b"")
     over as much of that.
     """
     name = files[place.index]
-    if _is_short(name, place.offset) or not beginning(name).startswith(began):
+    if _is_short(name, place.offset) or not (now := beginning(name)).startswith(began):
         raise _another_file(name, place.offset)
     data = {
         "file": _identity(name),
-        "head": _head(name, place.offset),
+        "head": _head(name, now, place.offset),
         "offset": place.offset,
         "line": place.line,
         "before": _hash("\n".join(map(_identity, files[: place.index])).encode()),
@@ -146,8 +146,9 @@ def place_of(files: Sequence[str], position: bytes | None) -> SourcePosition:
     index = names.index(data["file"])
     if _hash("\n".join(names[:index]).encode()) != data["before"]:
         raise NotPossible(f"the files before {data['file']} are not those that were read before it", hint=hint)
-    if _is_short(files[index], data["offset"]) or _head(files[index], data["offset"]) != data["head"]:
-        raise _another_file(files[index], data["offset"])
+    name, offset = files[index], data["offset"]
+    if _is_short(name, offset) or _head(name, beginning(name), offset) != data["head"]:
+        raise _another_file(name, offset)
     return SourcePosition(index, data["offset"], data["line"])
 
 
@@ -178,8 +179,8 @@ def beginning(name: str) -> bytes:
         return bytes(file.read(_HEAD_BYTES))
 
 
-def _head(name: str, offset: int) -> str:
-    return _hash(beginning(name) if row_kind(name) is not None else beginning(name)[:offset])
+def _head(name: str, began: bytes, offset: int) -> str:
+    return _hash(began if row_kind(name) is not None else began[:offset])
 
 
 def _hash(data: bytes) -> str:
