@@ -26,7 +26,7 @@ from bookkeeper.contract import marks_json
 from bookkeeper.contract.known_table import KnownTable
 from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.marks_json import MarksCopy
-from bookkeeper.errors import MarksLost, Missing, NotPossible, TableMissing, WrongFolder
+from bookkeeper.errors import BookkeeperError, MarksLost, Missing, NotPossible, TableMissing, WrongFolder
 from bookkeeper.history import main_history as history
 from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.locations import join, normal
@@ -84,7 +84,7 @@ def recoverable(
     What can be registered for this table; reads only. `catalog` is None when there is none yet; `wanted` is the name
     of the metadata file to take.
 
-    Raises NotPossible when no file is as new as marks.json, or another table has the name; Retry.
+    Raises NotPossible when no file is as new as marks.json, another table has the name, or this one has another; Retry.
     """
     card = known.card
     if card.table != settings.identifier:
@@ -97,7 +97,14 @@ def recoverable(
     fitting = _fitting(store, known, copy, wanted, passed)
     newest = _newest(fitting, place, copy, passed)
     there = _there(catalog, settings.identifier)
-    return Recovery(newest, copy, there, passed, needed=there is None or _is_older(there, newest))
+    needed = there is None or _is_older(there, newest)
+    if needed and catalog is not None and (other := _other_name(catalog, settings.identifier, card.table_uuid)):
+        raise NotPossible(
+            f"the catalog has this table, {card.table_uuid}, as {other}: two names of one table would lead to two "
+            "histories, and each deletes files of the other",
+            hint=f'Was it renamed? Write identifier = "{other}" in its section, or rename it back.',
+        )
+    return Recovery(newest, copy, there, passed, needed)
 
 
 def _fitting(
@@ -208,6 +215,19 @@ def _there(catalog: Catalog | None, identifier: str) -> Table | None:
         return None if catalog is None else catalogs.load_table(catalog, identifier)
     except TableMissing:
         return None
+
+
+def _other_name(catalog: Catalog, identifier: str, uuid: str) -> str:
+    """Another name that the catalog has for this table, "" for none; of those that it lists and can load."""
+    with catalogs.asked("look for the table under another name"):
+        own = Catalog.namespace_from(identifier)
+        namespaces = {own, *map(tuple, catalog.list_namespaces())} if catalog.namespace_exists(own) else set()
+        names = [".".join(name) for namespace in sorted(namespaces) for name in catalog.list_tables(namespace)]
+    for name in names:
+        with suppress(BookkeeperError):  # another table that cannot be loaded keeps none from being recovered
+            if name != identifier and str(catalogs.load_table(catalog, name).metadata.table_uuid) == uuid:
+                return name
+    return ""
 
 
 def _is_older(there: Table, newest: MetadataFile) -> bool:

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,25 @@ def test_every_catalog_gets_back_a_table_it_has_lost(kind: str, request: pytest.
     lake.tick()
 
     assert lake.keys() == ["a", "b"] and lake.wrong() == []
+
+
+@pytest.mark.parametrize("name", ["demo.renamed", "other.events"])
+def test_a_table_that_was_renamed_gets_no_second_name_and_goes_on_under_its_new_one(
+    lake: Lake, writer: Writes, name: str
+) -> None:
+    writer.publish("a")
+    lake.tick()
+    lake.catalog.create_namespace_if_not_exists(name.partition(".")[0])
+    lake.catalog.rename_table("demo.events", name)
+
+    with pytest.raises(NotPossible, match=f"as {name}") as refused:
+        found(lake, lake.catalog)
+    assert f'identifier = "{name}"' in refused.value.hint
+
+    lake.settings = replace(lake.settings, identifier=name)
+    writer.publish("b")
+    lake.tick()
+    assert (lake.keys(), lake.pending()) == (["a", "b"], [])
 
 
 def test_a_slot_goes_on_from_its_offsets_after_its_catalog_was_lost(lake: Lake) -> None:
