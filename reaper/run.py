@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.config.expiry import rules
 from bookkeeper.config.settings import Table as TableSettings
@@ -29,6 +30,7 @@ from reaper.expiry import journal as journals
 from reaper.expiry.expire import MOST_SNAPSHOTS, expire
 from reaper.expiry.expiry_plan import Plan, check_not_older, make_plan, marks_are_expired
 from reaper.expiry.journal import Journal
+from reaper.expiry.old_refs import take_off_old_refs, without_old_refs
 from reaper.expiry.restore_refs import restore_refs
 from reaper.expiry.spark_engine import OWN, SPARK, ExpireOnSpark, expire_with_spark, no_spark
 from reaper.expiry.verify_journal import verify_journal
@@ -129,7 +131,7 @@ def expire_step(context: ReaperContext, now: datetime) -> Reaped | None:
     if not expiring:
         return None
     context.guard.log_cut_off(table, checkpoints, expiring)
-    files, refused = _own_files(context, table, expiring)
+    files, refused = _own_files(context, table.metadata, expiring)
     if refused:
         _warn(context, "files outside of the table are left alone", "refuse", files=len(refused), first=refused[0])
     # 2. Journal: durable before the commit, so that a crash from here on leaves no file unaccounted for.
@@ -177,19 +179,23 @@ def _plan_now(context: ReaperContext, now: datetime) -> tuple[list[CheckpointRea
     """The plan, and what it was made of: the consumers' checkpoints, read first, and the table, loaded last."""
     checkpoints = context.guard.read()
     table = context.load()
-    return checkpoints, table, _plan(context, table, now, checkpoints)
+    return checkpoints, table, _plan(context, table, table.metadata, now, checkpoints)
 
 
-def _plan(context: ReaperContext, table: Table, now: datetime, checkpoints: Iterable[CheckpointRead]) -> Plan:
+def _plan(
+    context: ReaperContext, table: Table, metadata: TableMetadata, now: datetime, checkpoints: Iterable[CheckpointRead]
+) -> Plan:
     holds = context.guard.holds(table, checkpoints)
-    return make_plan(table.metadata, context.settings.reaper, now, holds, lambda marked: descends(table, marked))
+    return make_plan(metadata, context.settings.reaper, now, holds, lambda marked: descends(table, marked))
 
 
-def _own_files(context: ReaperContext, table: Table, expire: tuple[int, ...]) -> tuple[Files, tuple[str, ...]]:
+def _own_files(
+    context: ReaperContext, metadata: TableMetadata, expire: tuple[int, ...]
+) -> tuple[Files, tuple[str, ...]]:
     """The files that go with these snapshots, and those that are left alone because they are not the table's own."""
     if not context.deletes:
         return Files(), ()
-    files = deletable(table.metadata, context.reader, expire)
+    files = deletable(metadata, context.reader, expire)
     if files.data:
         files = files.without(txlogs.named(context.folder))
     refused = tuple(context.storage.foreign(files.sizes()))
@@ -199,7 +205,10 @@ def _own_files(context: ReaperContext, table: Table, expire: tuple[int, ...]) ->
 def _begin(
     context: ReaperContext, now: datetime, release_brake: bool, steady: Steady | None, clock: Callable[[], datetime]
 ) -> dict[str, int]:
-    """Checks clocks, history and brake, names consumers at risk; returns the old metadata files that may go."""
+    """
+    Checks clocks, history and brake, names consumers at risk, takes off old branches and tags; returns the old metadata
+    files that may go.
+    """
     check_storage_clock(context.folder, clock(), steady)
     # The folder first, the table last: marks.json is written after the commit that it tells of.
     checkpoints = context.guard.read()
@@ -209,9 +218,10 @@ def _begin(
     # By the time after the load: what was committed while a journal was finished is not ahead of this clock.
     check_table_clock(table.metadata, clock())
     context.guard.warn(table, checkpoints)
-    plan = _plan(context, table, now, checkpoints)
+    plan = _plan(context, table, without_old_refs(table.metadata, context.settings.reaper, now), now, checkpoints)
     if plan.brake and not release_brake:
         raise Braked(f"{context.name}: {plan.brake}")
+    take_off_old_refs(context, table, now)
     return _old_metadata(context, table, now)
 
 
@@ -253,8 +263,9 @@ def outlook(
     checkpoints = context.guard.read()
     table = context.load()
     check_table_clock(table.metadata, now)
-    plan = _plan(context, table, now, checkpoints)
-    expiring, refused = _own_files(context, table, plan.expire)
+    metadata = without_old_refs(table.metadata, context.settings.reaper, now)
+    plan = _plan(context, table, metadata, now, checkpoints)
+    expiring, refused = _own_files(context, metadata, plan.expire)
     gone = files.without(files.sizes().keys() - there.keys())
     sweeps = context.deletes and orphans.is_due(context, now)
     found = orphans.find_orphans(context, now).orphans if sweeps else ()

@@ -63,7 +63,7 @@ def make_plan(
 
     Raises HistoryChanged, MarksLost or TableUnusable: then nothing may be expired. The clock was checked before.
     """
-    limits = rules(settings, metadata.properties)
+    limits = rules(settings, metadata.properties, metadata.refs.get(MAIN))
     if not limits.gc:
         everything = tuple(snapshot.snapshot_id for snapshot in metadata.snapshots)
         return Plan((), (Kept(("gc.enabled=false",), everything),) if everything else ())

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.config.settings import Reaper
@@ -17,6 +18,7 @@ from bookkeeper.errors import ClockBehind, HistoryChanged, MarksLost, TableUnusa
 from reaper.clock import check_table_clock
 from reaper.consumer_guard import Hold
 from reaper.expiry.expiry_plan import Plan, make_plan
+from reaper.expiry.old_refs import old_refs
 from tests.support.table_metadata import line, minute, ref, snapshot, table
 
 TEN = Reaper(older_than=timedelta(minutes=10), retain_last=2)
@@ -82,6 +84,28 @@ def test_a_tag_holds_its_snapshot_and_all_after_it_so_that_history_stays_contigu
     assert plan.expire == (1, 2)
     assert why(plan)[3] == ("tag keep",)
     assert why(plan)[4] == ("after a kept one",)
+
+
+def test_what_main_says_of_its_snapshots_counts_before_the_tables_properties_and_behind_the_settings() -> None:
+    said = {"min-snapshots-to-keep": 5, "max-snapshot-age-ms": 30 * 60_000}
+    main = SnapshotRef.model_validate({"snapshot-id": 9, "type": "branch", **said})
+    metadata = table(*line(9), properties={"history.expire.min-snapshots-to-keep": "1"})
+    metadata = metadata.model_copy(update={"refs": {"main": main}})
+    assert make_plan(metadata, Reaper(), minute(31)).expire == ()
+    assert make_plan(metadata, Reaper(), minute(34)).expire == (1, 2, 3)
+    assert make_plan(metadata, Reaper(), minute(60)).expire == (1, 2, 3, 4)
+    assert make_plan(metadata, TEN, minute(60)).expire == (1, 2, 3, 4, 5, 6, 7)
+
+
+def test_a_branch_or_tag_is_old_by_its_own_age_or_else_by_the_tables() -> None:
+    kept = SnapshotRef.model_validate({"snapshot-id": 3, "type": "tag", "max-ref-age-ms": 5 * 60_000})
+    own = {"history.expire.max-ref-age-ms": str(7 * 60_000)}
+    metadata = table(*line(9), kept=kept, other=ref(3), audit=ref(8, "branch"), properties=own)
+    assert old_refs(metadata, TEN, minute(8)) == {}
+    assert old_refs(metadata, TEN, minute(9)) == {"kept": 3}
+    assert old_refs(metadata, TEN, minute(60)) == {"kept": 3, "other": 3, "audit": 8}
+    assert old_refs(table(*line(9), other=ref(3)), TEN, minute(10**6)) == {}
+    assert old_refs(table(*line(9), kept=kept, properties={"gc.enabled": "false"}), TEN, minute(60)) == {}
 
 
 def test_a_branch_holds_main_from_where_it_forks_off() -> None:

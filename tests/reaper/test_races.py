@@ -116,6 +116,29 @@ def test_a_branch_with_its_own_settings_comes_back_with_them(old: ReaperLake) ->
     assert (found.snapshot_id, found.max_ref_age_ms, found.min_snapshots_to_keep) == (target, 5000, 3)
 
 
+@pytest.mark.parametrize("stock", [True, False])
+def test_a_tag_whose_age_is_over_is_taken_off_and_holds_nothing_though_others_append(
+    tmp_path: Path, stock: bool
+) -> None:
+    lake = made(ReaperLake(tmp_path, stock=stock))
+    going = lake.history()[:5]
+    for name, age_ms in (("week", 60_000), ("year", 10**12)):
+        update = SetSnapshotRefUpdate(ref_name=name, type="tag", snapshot_id=lake.history()[5], max_ref_age_ms=age_ms)
+        if name == "week":
+            update = update.model_copy(update={"snapshot_id": going[0]})
+        lake.catalog.commit_table(lake.table(), (), (update,))
+    planned = lake.outlook(lake.now + HOUR)
+
+    done = run(lake, Faults().before("commit_table", lake.append, lake.append))
+
+    assert lake.refs().keys() == {"main", "year"}
+    assert planned.plan.expire == tuple(going)
+    assert (done.snapshots, done.data_files) == (5, 1)
+    assert not set(going) & set(lake.history())
+    assert lake.reachable() <= lake.disk().keys()
+    assert journal(lake) is None
+
+
 def test_two_tags_on_lost_snapshots_come_back_while_others_append(old: ReaperLake) -> None:
     first, second = old.history()[:2]
 
