@@ -2,6 +2,7 @@
 What a REST catalog's refusals mean, in a sentence, and what to do about each.
 """
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -35,6 +36,12 @@ _MEANING: tuple[tuple[type[Exception], str, str], ...] = (
     ),
     (iceberg.ServerError, "the catalog failed (5xx)", _DOWN),
 )
+_UNREAD = (
+    "Another program wrote it. Statistics of a kind of its own: drop them there (Trino: ALTER TABLE ... EXECUTE "
+    "drop_extended_stats; Java: table.updateStatistics().removeStatistics). Nothing is lost; it is tried again."
+)
+#: how the words begin in which pyiceberg refuses what it parses; where that is and what is wrong are the next two lines
+_INVALID = re.compile(r"\d+ validation errors? for .*")
 #: characters of an answer that are shown
 _MOST = 300
 _LONGEST = timedelta(hours=1)
@@ -45,6 +52,8 @@ def meaning(exc: Exception) -> tuple[str, str]:
     """
     What an exception of a catalog's client says, and what to do about it; ("", "") where nothing better is known.
     """
+    if _INVALID.match(str(exc)):
+        return f"the catalog answers, with metadata of the table that pyiceberg does not read: {shown(exc)}", _UNREAD
     status = _status(exc)
     if status == 412:
         return (
@@ -61,7 +70,9 @@ def shown(exc: Exception) -> str:
     """
     An exception's message in one line, without background and SQL, and no more of a page than fits there.
     """
-    line = str(exc).strip().partition("\n")[0]
+    line, *more = str(exc).strip().split("\n")
+    if _INVALID.match(line) and len(more) > 1:  # without the values, which follow in brackets
+        line = f"{more[0].strip()}: {more[1].strip().partition(' [type=')[0]}"
     return f"{type(exc).__name__}: {line if len(line) <= _MOST else line[:_MOST] + '...'}"
 
 

@@ -48,6 +48,16 @@ def metadata() -> dict[str, Any]:
 
 
 LOADED = json.dumps({"metadata-location": "file:///nowhere/t/metadata/1.json", "metadata": metadata()}).encode()
+#: of a table with statistics of a kind that pyiceberg does not know
+STATISTICS = {"snapshot-id": 1, "statistics-path": "file:///s", "file-size-in-bytes": 1, "file-footer-size-in-bytes": 1}
+BLOB = {"type": "presto-sum-data-size-bytes-v1", "snapshot-id": 1, "sequence-number": 1, "fields": [1]}
+UNREAD = json.dumps(
+    {
+        "metadata-location": "file:///nowhere/t/metadata/1.json",
+        "metadata": metadata() | {"statistics": [STATISTICS | {"blob-metadata": [BLOB]}]},
+        "config": {"token": "secret"},
+    }
+).encode()
 
 
 def error(status: int, kind: str, *headers: tuple[str, str], text: str = "no") -> Reply:
@@ -108,6 +118,7 @@ ANSWERS = {
     "page-502": (Reply(502, [("Content-Type", "text/html")], PAGE), "5xx", "Nothing is lost"),
     "torn": (Reply(200, [JSON], LOADED[:100]), "no answer of a catalog", "proxy"),
     "redirect": (Reply(302, [("Location", "/v1/login?x=secret")], b""), "redirect", "catalog.uri"),
+    "statistics": (Reply(200, [JSON], UNREAD), "statistics.0.blob-metadata.0.type: Input should be", "drop them there"),
     "moved": (Reply(308, [("Location", "https://other/v1")], b""), "redirect", "https"),
 }
 
