@@ -3,14 +3,15 @@ Which snapshots to expire, and why the others stay: pure, from metadata, setting
 
 1. Of main only a contiguous prefix expires, because a stream stops at a missing snapshot. With snapshots 1 to 9, a tag
    on 3 and everything after 6 kept: 1 and 2 expire, 4 and 5 stay "after a kept one".
-2. Beside main a snapshot expires when no branch leads to it, no tag names it and it is old enough.
+2. Beside main a snapshot expires when no branch leads to it, no tag names it and it is old enough. One that is staged
+   (write-audit-publish) waits for a person or a job to publish it: it has as long as by Iceberg's own default.
 3. Main stays from the newest append, the marks' snapshot and the oldest snapshot that a consumer needs.
 
 Nothing is planned over a history that the bookkeeper would not accept.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from pyiceberg.table.metadata import TableMetadata
@@ -29,6 +30,10 @@ from reaper.consumer_guard import Hold
 
 #: a table without a commit for this long is quiet, or our clock runs ahead: the brake cannot tell
 QUIET = timedelta(days=1)
+#: Iceberg's history.expire.max-snapshot-age-ms
+STAGED_FOR = timedelta(days=5)
+#: in the summary of a staged snapshot, and of the one that published it
+_STAGED, _PUBLISHED = "wap.id", "published-wap-id"
 APPEND = "newest append, or after it"
 MARKS = "the marks' snapshot, or after it"
 
@@ -150,13 +155,21 @@ def _beside_main(
     holds: Sequence[Hold],
 ) -> dict[int, tuple[str, ...]]:
     result: dict[int, tuple[str, ...]] = {}
+    staged = replace(limits, older_than=max(limits.older_than, STAGED_FOR))
+    published = {_said(snapshot, _PUBLISHED) for snapshot in history.snapshots}
     for snapshot in history.beside():
         why = list(refs.get(snapshot.snapshot_id, ()))
         why += [hold.reason for hold in holds if hold.snapshot not in history.index]
+        waits = _said(snapshot, _STAGED) not in {"", *published}
+        why += [f"staged, {young}" for young in _too_young(snapshot, staged, now)] if waits else []
         why += _too_young(snapshot, limits, now)
         why += [APPEND] if snapshot.snapshot_id == append else []
         result[snapshot.snapshot_id] = tuple(why)
     return result
+
+
+def _said(snapshot: Snapshot, key: str) -> str:
+    return str(snapshot.summary.additional_properties.get(key, "")) if snapshot.summary else ""
 
 
 def _too_young(snapshot: Snapshot, limits: Rules, now: datetime) -> list[str]:

@@ -129,6 +129,19 @@ def test_what_no_ref_leads_to_expires_by_age_alone() -> None:
     assert why(plan)[20] == ("younger than 10 m",)
 
 
+def test_a_staged_snapshot_waits_five_days_to_be_published() -> None:
+    staged = snapshot(7, 6, **{"wap.id": "a"})
+    metadata = table(*line(6), staged, head=6)
+    assert 7 not in make_plan(metadata, TEN, minute(5 * 24 * 60)).expire
+    assert why(make_plan(metadata, TEN, minute(60)))[7] == ("staged, younger than 5 d",)
+    assert 7 in make_plan(metadata, TEN, minute(5 * 24 * 60 + 8)).expire
+    later = Reaper(older_than=timedelta(days=9), retain_last=2)
+    assert 7 not in make_plan(metadata, later, minute(8 * 24 * 60)).expire
+
+    published = table(*line(6), staged, snapshot(8, 6, **{"published-wap-id": "a"}), head=8)
+    assert 7 in make_plan(published, TEN, minute(60)).expire
+
+
 def test_the_snapshot_of_the_marks_and_all_after_it_stay() -> None:
     own = {marks.PROPERTY: marks_json.dumps(marks.Marks("f", 4))}
     plan = make_plan(table(*line(9), properties=own), TEN, minute(100))
