@@ -182,7 +182,7 @@ def check_not_lost(settings: "Settings") -> None:
 @click.command("recover-catalog", cls=Command, short_help="Register tables again after the catalog was lost.")
 @config_option
 @tables_option
-@click.option("--metadata", metavar="FILE", help="Take this metadata file, by its name; with one --table.")
+@click.option("--metadata", metavar="FILE", help="Take this metadata file, by its name or URL; with one --table.")
 @json_option
 @click.option("--yes", is_flag=True, help="Do it; without, only show what would be registered.")
 @click.pass_context

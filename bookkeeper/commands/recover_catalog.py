@@ -23,6 +23,7 @@ from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.config.settings import Table as Settings
 from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract import marks_json
+from bookkeeper.contract.card import Card
 from bookkeeper.contract.known_table import KnownTable
 from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.marks_json import MarksCopy
@@ -81,8 +82,8 @@ def recoverable(
     wanted: str | None = None,
 ) -> Recovery:
     """
-    What can be registered for this table; reads only. `catalog` is None when there is none yet; `wanted` is the name
-    of the metadata file to take.
+    What can be registered for this table; reads only. `catalog` is None when there is none yet; `wanted` is the
+    metadata file to take: its name, or its location.
 
     Raises NotPossible when no file is as new as marks.json, another table has the name, or this one has another; Retry.
     """
@@ -91,12 +92,12 @@ def recoverable(
         raise WrongFolder(f"{known.folder.store.url} belongs to {card.table}, not to {settings.identifier}")
     copy = known.folder.marks()
     copy = copy if copy is not None and copy.table_uuid == card.table_uuid else None
-    place = join(card.location, "metadata")
+    there = _there(catalog, settings.identifier)
+    place, wanted = _place(card, there, wanted)
     store = of_table(open_store(place), card.location)
     passed = dict[str, str]()
     fitting = _fitting(store, known, copy, wanted, passed)
     newest = _newest(fitting, place, copy, passed)
-    there = _there(catalog, settings.identifier)
     needed = there is None or _is_older(there, newest)
     if needed and catalog is not None and (other := _other_name(catalog, settings.identifier, card.table_uuid)):
         raise NotPossible(
@@ -105,6 +106,16 @@ def recoverable(
             hint=f'Was it renamed? Write identifier = "{other}" in its section, or rename it back.',
         )
     return Recovery(newest, copy, there, passed, needed)
+
+
+def _place(card: Card, there: Table | None, wanted: str | None) -> tuple[str, str | None]:
+    """The folder of the table's metadata files, and the name of the wanted one."""
+    folder, _, name = (wanted or "").rpartition("/")
+    if folder:
+        return folder, name
+    if there is not None and str(there.metadata.table_uuid) == card.table_uuid:  # it may have write.metadata.path
+        return there.metadata_location.rpartition("/")[0], wanted
+    return join(card.location, "metadata"), wanted
 
 
 def _fitting(
@@ -205,8 +216,9 @@ def _none_fits(place: str, copy: MarksCopy | None, passed: Mapping[str, str]) ->
     )
     return NotPossible(
         f"no metadata file in {place} will do; {wanted}{shown}{more}",
-        hint="Look for later ones in a backup or in the bucket's versions, put them there, and try again: with an "
-        "older one rows that were committed would be lost.",
+        hint="If the table has write.metadata.path, name its newest file there: --metadata URL. Else look for later "
+        "ones in a backup or in the bucket's versions, put them there, and try again: with an older one rows that were "
+        "committed would be lost.",
     )
 
 

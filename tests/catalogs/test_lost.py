@@ -296,6 +296,33 @@ def test_every_catalog_gets_back_a_table_it_has_lost(kind: str, request: pytest.
     assert lake.keys() == ["a", "b"] and lake.wrong() == []
 
 
+def test_metadata_that_lies_elsewhere_is_found_by_an_old_entry_and_else_named_by_a_person(
+    lake: Lake, writer: Writes
+) -> None:
+    writer.publish("a")
+    lake.tick()
+    elsewhere = f"file://{lake.root}/elsewhere"
+    change(lake, SetPropertiesUpdate(updates={"write.metadata.path": elsewhere}))
+    old = lake.table().metadata_location
+    writer.publish("b")
+    lake.tick()
+    newest = lake.table().metadata_location
+    assert newest.startswith(elsewhere)
+
+    lake.catalog.repoint(lake.table(), old)  # as an old copy of the catalog says
+    assert found(lake, lake.catalog).newest.location == newest
+    lose(lake)
+    with pytest.raises(NotPossible) as refused:
+        found(lake)
+    assert "write.metadata.path" in refused.value.hint
+    recovery = found(lake, wanted=newest)
+    lake.catalog = open_catalog(lake.catalog_settings, create=True)
+    recover(lake.catalog, lake.settings, recovery)
+    lake.tick()
+
+    assert lake.keys() == ["a", "b"]
+
+
 @pytest.mark.parametrize("name", ["demo.renamed", "other.events"])
 def test_a_table_that_was_renamed_gets_no_second_name_and_goes_on_under_its_new_one(
     lake: Lake, writer: Writes, name: str
