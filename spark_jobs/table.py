@@ -48,8 +48,11 @@ def metadata(spark: SparkSession, table: Any) -> TableMetadata:
     """
     from pyiceberg.table.metadata import TableMetadataUtil
 
+    from bookkeeper.catalogs.statistics_kinds import with_any_statistics
+
     jvm: Any = spark.sparkContext._jvm
-    return TableMetadataUtil.parse_raw(jvm.org.apache.iceberg.TableMetadataParser.toJson(table.operations().current()))
+    text = jvm.org.apache.iceberg.TableMetadataParser.toJson(table.operations().current())
+    return with_any_statistics(lambda: TableMetadataUtil.parse_raw(text))
 
 
 def location(spark: SparkSession, name: str) -> str:

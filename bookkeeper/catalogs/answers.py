@@ -36,10 +36,7 @@ _MEANING: tuple[tuple[type[Exception], str, str], ...] = (
     ),
     (iceberg.ServerError, "the catalog failed (5xx)", _DOWN),
 )
-_UNREAD = (
-    "Another program wrote it. Statistics of a kind of its own: drop them there (Trino: ALTER TABLE ... EXECUTE "
-    "drop_extended_stats; Java: table.updateStatistics().removeStatistics). Nothing is lost; it is tried again."
-)
+_UNREAD = "Another program wrote it: take it back there. Nothing is lost; it is tried again."
 #: how the words begin in which pyiceberg refuses what it parses; where that is and what is wrong are the next two lines
 _INVALID = re.compile(r"\d+ validation errors? for .*")
 #: characters of an answer that are shown

@@ -26,6 +26,7 @@ from bookkeeper.catalogs.deadline import within
 from bookkeeper.catalogs.file_io import stay_below
 from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.catalogs.sqlite_file import file_of, identity
+from bookkeeper.catalogs.statistics_kinds import with_any_statistics
 from bookkeeper.config.extras import extra_missing
 from bookkeeper.errors import (
     BookkeeperError,
@@ -101,7 +102,7 @@ def load_table(catalog: IcebergCatalog, identifier: str, for_commit: bool = Fals
     """
     load = getattr(catalog, "load_for_commit", catalog.load_table) if for_commit else catalog.load_table
     with asked(f"load table {identifier}"):
-        table = _bounded(catalog, lambda: load(identifier))
+        table = with_any_statistics(lambda: _bounded(catalog, lambda: load(identifier)))
     version = table.metadata.format_version
     if version != 2:
         raise TableUnusable(f"{identifier} has format version {version}; only 2 is supported", hint=_OTHER[version < 2])

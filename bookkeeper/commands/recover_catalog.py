@@ -20,6 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from bookkeeper.catalogs import commit as catalogs
+from bookkeeper.catalogs.statistics_kinds import with_any_statistics
 from bookkeeper.config.settings import Table as Settings
 from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract import marks_json
@@ -168,7 +169,8 @@ def _parsed(data: bytes, name: str) -> TableMetadata:
             data = unpacker.decompress(data, MOST_BYTES)
             if unpacker.unconsumed_tail:
                 raise NotPossible(f"more than {MOST_BYTES} bytes when unpacked")
-        metadata = TableMetadataUtil.parse_raw(data.decode())
+        text = data.decode()
+        metadata = with_any_statistics(lambda: TableMetadataUtil.parse_raw(text))
     except (ValueError, ValidationError, RecursionError, zlib.error) as exc:
         raise NotPossible(f"not readable: {type(exc).__name__}") from exc
     if metadata.format_version != 2:

@@ -15,7 +15,7 @@ The latter is never guessed, only proven:
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 
 from pyiceberg.serializers import FromInputFile
@@ -24,6 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.catalogs import commit as catalogs
+from bookkeeper.catalogs.statistics_kinds import with_any_statistics
 from bookkeeper.contract.marks_json import MarksCopy
 
 Parents = dict[int, int | None]
@@ -258,7 +259,8 @@ def older(table: Table) -> Iterator[TableMetadata]:
     for entry in reversed(table.metadata.metadata_log):
         with catalogs.asked(f"read {entry.metadata_file}"):
             try:
-                found = FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))
+                file = table.io.new_input(entry.metadata_file)
+                found = with_any_statistics(partial(FromInputFile.table_metadata, file))
             except FileNotFoundError:
                 continue  # the reaper deletes them by age
         if found.table_uuid == table.metadata.table_uuid:

@@ -22,6 +22,7 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from bookkeeper.catalogs.statistics_kinds import with_any_statistics
 from bookkeeper.config.expiry import rules
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.format.records import DELETED
@@ -148,7 +149,7 @@ def _has_all(metadata: TableMetadata, journal: Journal) -> bool:
 def _read(io: FileIO, location: str) -> TableMetadata | None:
     try:
         with reading(location):
-            return FromInputFile.table_metadata(io.new_input(location))
+            return with_any_statistics(lambda: FromInputFile.table_metadata(io.new_input(location)))
     except StorageUnavailable as exc:
         if isinstance(exc.__cause__, FileNotFoundError):
             return None

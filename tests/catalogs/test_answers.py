@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs
 
 import pytest
@@ -23,7 +23,10 @@ from bookkeeper.catalogs import rest
 from bookkeeper.catalogs.answers import retry_after, shown
 from bookkeeper.catalogs.commit import commit, load_table
 from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.catalogs.statistics_kinds import take_kinds
+from bookkeeper.commands.recover_catalog import recoverable
 from bookkeeper.config.settings import Catalog, Daemon
+from bookkeeper.contract.known_table import known_table
 from bookkeeper.errors import (
     BookkeeperError,
     CatalogUnavailable,
@@ -33,8 +36,10 @@ from bookkeeper.errors import (
     TableMissing,
 )
 from bookkeeper.serve.loop import TableLoop, tick_once
+from bookkeeper.stores.open import stores_with
 from tests.servers.handing_out import Now, _signature
 from tests.servers.proxy import Proxy, Reply, Request, proxy
+from tests.support.lake import Lake, Writes
 
 JSON = ("Content-Type", "application/json")
 PAGE = b"<html><body>" + b"Sign in to continue. " * 100 + b"</body></html>"
@@ -48,15 +53,19 @@ def metadata() -> dict[str, Any]:
 
 
 LOADED = json.dumps({"metadata-location": "file:///nowhere/t/metadata/1.json", "metadata": metadata()}).encode()
-#: of a table with statistics of a kind that pyiceberg does not know
-STATISTICS = {"snapshot-id": 1, "statistics-path": "file:///s", "file-size-in-bytes": 1, "file-footer-size-in-bytes": 1}
-BLOB = {"type": "presto-sum-data-size-bytes-v1", "snapshot-id": 1, "sequence-number": 1, "fields": [1]}
+#: of a table whose metadata no program can read
 UNREAD = json.dumps(
     {
         "metadata-location": "file:///nowhere/t/metadata/1.json",
-        "metadata": metadata() | {"statistics": [STATISTICS | {"blob-metadata": [BLOB]}]},
+        "metadata": metadata() | {"schemas": 7},
         "config": {"token": "secret"},
     }
+).encode()
+#: and of one with statistics of a kind that pyiceberg does not know
+STATISTICS = {"snapshot-id": 1, "statistics-path": "file:///s", "file-size-in-bytes": 1, "file-footer-size-in-bytes": 1}
+BLOB = {"type": "presto-sum-data-size-bytes-v1", "snapshot-id": 1, "sequence-number": 1, "fields": [1]}
+ANALYZED = json.dumps(
+    json.loads(LOADED) | {"metadata": metadata() | {"statistics": [STATISTICS | {"blob-metadata": [BLOB]}]}}
 ).encode()
 
 
@@ -118,7 +127,7 @@ ANSWERS = {
     "page-502": (Reply(502, [("Content-Type", "text/html")], PAGE), "5xx", "Nothing is lost"),
     "torn": (Reply(200, [JSON], LOADED[:100]), "no answer of a catalog", "proxy"),
     "redirect": (Reply(302, [("Location", "/v1/login?x=secret")], b""), "redirect", "catalog.uri"),
-    "statistics": (Reply(200, [JSON], UNREAD), "statistics.0.blob-metadata.0.type: Input should be", "drop them there"),
+    "unread": (Reply(200, [JSON], UNREAD), "schemas: Input should be a valid array", "take it back there"),
     "moved": (Reply(308, [("Location", "https://other/v1")], b""), "redirect", "https"),
 }
 
@@ -129,6 +138,45 @@ def test_a_load_says_what_was_answered_and_what_to_do(server: Answering, name: s
     with pytest.raises(BookkeeperError) as raised:
         load_table(opened(server), "demo.t")
     _check(raised.value, CatalogUnavailable, what, hint)
+
+
+def forget_kinds() -> None:
+    """As in a process that has met no such statistics yet."""
+    take_kinds(Literal["apache-datasketches-theta-v1", "deletion-vector-v1"])
+
+
+def test_statistics_of_a_kind_of_another_engine_are_read_over(server: Answering) -> None:
+    server.load = Reply(200, [JSON], ANALYZED)
+    forget_kinds()
+    table = load_table(opened(server), "demo.t")
+    assert [blob.type for item in table.metadata.statistics for blob in item.blob_metadata] == [BLOB["type"]]
+    assert json.loads(table.metadata.model_dump_json())["statistics"] == [STATISTICS | {"blob-metadata": [BLOB]}]
+
+
+@pytest.mark.parametrize("stock", [True, False])
+def test_a_queue_goes_on_with_them_and_is_recovered_with_them(tmp_path: Path, stock: bool) -> None:
+    lake = Lake(tmp_path / "lake", stock=stock)
+    writer = Writes(lake)
+    writer.publish("a")
+    lake.tick()
+    newest = Path(lake.table().metadata_location.removeprefix("file://"))
+    analyzed = newest.with_name(f"99999-{newest.name.partition('-')[2]}")
+    statistics = {"statistics": json.loads(ANALYZED)["metadata"]["statistics"]}
+    analyzed.write_text(json.dumps(json.loads(newest.read_text()) | statistics))
+    take_kinds(str)
+    lake.catalog.drop_table("demo.events")
+    lake.catalog.register_table("demo.events", f"file://{analyzed}")
+    lake.catalog = lake.opened()  # which remembers no metadata
+    forget_kinds()
+
+    writer.publish("b")
+    lake.tick()
+
+    assert (lake.keys(), len(lake.table().metadata.statistics)) == (["a", "b"], 1)
+    forget_kinds()
+    known = known_table(lake.catalog_settings.properties, lake.settings)
+    assert known is not None
+    assert recoverable(known, lake.settings, None, stores_with({})).newest.metadata.statistics
 
 
 @pytest.mark.parametrize("name", ANSWERS)
