@@ -5,6 +5,7 @@
 from collections.abc import Iterator
 
 from pyiceberg.manifest import ManifestContent
+from pyiceberg.table.refs import SnapshotRefType
 
 from bookkeeper.catalogs.commit import asked
 from bookkeeper.commands.audit import ERROR, WARNING, Audit, Finding, snapshot_name
@@ -12,7 +13,7 @@ from bookkeeper.commands.odd_deletes import odd_footers
 from bookkeeper.errors import BookkeeperError, CatalogUnavailable, Missing, PathRefused, Unfit
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, DataFile, Entry
 from bookkeeper.format.records import saturate
-from bookkeeper.history.main_history import ancestors
+from bookkeeper.history.main_history import ancestors, staged_as
 from bookkeeper.stores.store import Head, Store, key_in
 from bookkeeper.tick.check_txlog import impossible_counts, is_format
 
@@ -138,12 +139,12 @@ def _parents(audit: Audit) -> Iterator[Finding]:
     if not chain:
         return
     # The parent of the oldest one tells nothing: pyiceberg forgets it when it expires, Iceberg Java does not.
-    named = {ref.snapshot_id for ref in metadata.refs.values()} | {item.snapshot_id for item in chain}
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    branches = [ref for ref in metadata.refs.values() if ref.snapshot_ref_type == SnapshotRefType.BRANCH]
+    named |= {item.snapshot_id for ref in branches for item in ancestors(metadata, ref.snapshot_id)}
     first = chain[-1].sequence_number or 0
-    older = [
-        item for item in metadata.snapshots if (item.sequence_number or 0) < first and item.snapshot_id not in named
-    ]
-    for snapshot in older:
+    older = (item for item in metadata.snapshots if (item.sequence_number or 0) < first)
+    for snapshot in [item for item in older if item.snapshot_id not in named and not staged_as(item)]:
         what = f"it is kept, but a snapshot between it and {chain[-1].snapshot_id} is gone: streams behind it fail"
         yield Finding(WARNING, what, snapshot_name(snapshot))
 

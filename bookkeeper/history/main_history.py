@@ -173,6 +173,13 @@ def counted(snapshot: Snapshot, key: str) -> int:
     return int(snapshot.summary.additional_properties.get(key, 0)) if snapshot.summary else 0
 
 
+def staged_as(snapshot: Snapshot) -> str:
+    """
+    The name under which it is staged, for a person or a job to publish it (write-audit-publish); "" where it is not.
+    """
+    return str(snapshot.summary.additional_properties.get("wap.id", "")) if snapshot.summary else ""
+
+
 def is_ours(snapshot: Snapshot) -> bool:
     """
     Whether a bookkeeper made this snapshot: its summary then names txlogs or a reason.

@@ -24,7 +24,7 @@ from bookkeeper.config.units import format_duration, millis
 from bookkeeper.contract import marks, marks_json
 from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.errors import HistoryChanged, MarksLost
-from bookkeeper.history.main_history import MAIN, MainHistory, is_append, is_older, is_ours, walk
+from bookkeeper.history.main_history import MAIN, MainHistory, is_append, is_older, is_ours, staged_as, walk
 from reaper.clock import EPOCH
 from reaper.consumer_guard import Hold
 
@@ -32,8 +32,8 @@ from reaper.consumer_guard import Hold
 QUIET = timedelta(days=1)
 #: Iceberg's history.expire.max-snapshot-age-ms
 STAGED_FOR = timedelta(days=5)
-#: in the summary of a staged snapshot, and of the one that published it
-_STAGED, _PUBLISHED = "wap.id", "published-wap-id"
+#: in the summary of a snapshot that published a staged one
+_PUBLISHED = "published-wap-id"
 APPEND = "newest append, or after it"
 MARKS = "the marks' snapshot, or after it"
 
@@ -156,20 +156,17 @@ def _beside_main(
 ) -> dict[int, tuple[str, ...]]:
     result: dict[int, tuple[str, ...]] = {}
     staged = replace(limits, older_than=max(limits.older_than, STAGED_FOR))
-    published = {_said(snapshot, _PUBLISHED) for snapshot in history.snapshots}
+    summaries = [snapshot.summary.additional_properties for snapshot in history.snapshots if snapshot.summary]
+    published = {said.get(_PUBLISHED, "") for said in summaries}
     for snapshot in history.beside():
         why = list(refs.get(snapshot.snapshot_id, ()))
         why += [hold.reason for hold in holds if hold.snapshot not in history.index]
-        waits = _said(snapshot, _STAGED) not in {"", *published}
+        waits = staged_as(snapshot) not in {"", *published}
         why += [f"staged, {young}" for young in _too_young(snapshot, staged, now)] if waits else []
         why += _too_young(snapshot, limits, now)
         why += [APPEND] if snapshot.snapshot_id == append else []
         result[snapshot.snapshot_id] = tuple(why)
     return result
-
-
-def _said(snapshot: Snapshot, key: str) -> str:
-    return str(snapshot.summary.additional_properties.get(key, "")) if snapshot.summary else ""
 
 
 def _too_young(snapshot: Snapshot, limits: Rules, now: datetime) -> list[str]:

@@ -173,6 +173,32 @@ def test_snapshots_that_expire_meanwhile_are_nothing_wrong(sound: Lake) -> None:
     assert len(sound.table().metadata.snapshots) == 1
 
 
+def test_what_others_staged_or_have_in_a_branch_is_nothing_wrong_when_main_has_expired_past_it(
+    sound: Lake, writer: Writes
+) -> None:
+    metadata = sound.table().metadata
+    head, parent, made = metadata.current_snapshot(), metadata.current_snapshot_id, list[Any]()
+    for number, said in enumerate([{"wap.id": "a"}, {}, {}], 1):
+        update = {
+            "snapshot_id": metadata.new_snapshot_id(),
+            "parent_snapshot_id": parent,
+            "sequence_number": metadata.last_sequence_number + number,
+            "timestamp_ms": metadata.last_updated_ms + number,
+            "summary": Summary(Operation.APPEND, **said),
+        }
+        made.append(head.model_copy(update=update))
+        parent = parent if said else made[-1].snapshot_id
+    branch = SetSnapshotRefUpdate(ref_name="audit", type="branch", snapshot_id=parent)
+    change(sound, *(AddSnapshotUpdate(snapshot=item) for item in made), branch)
+    for key in "de":
+        writer.publish(key)
+        sound.tick(seconds=11)
+    own = [item.snapshot_id for item in sound.table().metadata.snapshots if item not in made]
+    change(sound, RemoveSnapshotsUpdate(snapshot_ids=own[:-1]))
+
+    assert found(sound) == []
+
+
 def test_what_expired_snapshots_removed_is_not_known_and_no_trouble(sound: Lake, writer: Writes) -> None:
     name, data = writer.encoded([writer.file(["d"])])
     sound.folder.publish(name, data)
