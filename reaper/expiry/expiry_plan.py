@@ -5,7 +5,8 @@ Which snapshots to expire, and why the others stay: pure, from metadata, setting
    on 3 and everything after 6 kept: 1 and 2 expire, 4 and 5 stay "after a kept one".
 2. Beside main a snapshot expires when no branch leads to it, no tag names it and it is old enough. One that is staged
    (write-audit-publish) waits for a person or a job to publish it: it has as long as by Iceberg's own default.
-3. Main stays from the newest append, the marks' snapshot and the oldest snapshot that a consumer needs.
+3. Main stays from the newest append, the marks' snapshot and the oldest snapshot that a consumer needs; and, as long as
+   for a consumer, from the newest commit of another engine's stream, which tells it what it has committed.
 
 Nothing is planned over a history that the bookkeeper would not accept.
 """
@@ -24,6 +25,7 @@ from bookkeeper.config.units import format_duration, millis
 from bookkeeper.contract import marks, marks_json
 from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.errors import HistoryChanged, MarksLost
+from bookkeeper.history.consumer_state import hold_limit
 from bookkeeper.history.main_history import MAIN, MainHistory, is_append, is_older, is_ours, staged_as, walk
 from reaper.clock import EPOCH
 from reaper.consumer_guard import Hold
@@ -34,6 +36,11 @@ QUIET = timedelta(days=1)
 STAGED_FOR = timedelta(days=5)
 #: in the summary of a snapshot that published a staged one
 _PUBLISHED = "published-wap-id"
+#: in the summaries of streams that write: of which query of Spark or job of Flink the commit is, and that it is one of
+#: Kafka Connect's, whose offsets follow
+_STREAMS = ("spark.sql.streaming.queryId", "flink.job-id")
+_CONNECT, _CONNECT_OFFSETS = "kafka.connect.commit-id", "kafka.connect.offsets."
+STREAM = "newest commit of a stream, or after it"
 APPEND = "newest append, or after it"
 MARKS = "the marks' snapshot, or after it"
 
@@ -75,7 +82,7 @@ def make_plan(
     history = MainHistory(metadata)
     append = _newest_append(history)
     refs = _reasons_of_refs(metadata, history)
-    starts = list(_starts(metadata, history, append, holds, descends))
+    starts = [*_starts(metadata, history, append, holds, descends), *_streams(history, settings, now)]
     reasons = {
         **_on_main(history, limits, now, refs, starts),
         **_beside_main(history, limits, now, refs, append, holds),
@@ -124,6 +131,22 @@ def _starts(
     for hold in holds:
         # A consumer whose snapshot is not on main may need any of it: all of main stays (index 0).
         yield hold.reason, history.index.get(hold.snapshot or 0, 0)
+
+
+def _streams(history: MainHistory, settings: Reaper, now: datetime) -> Iterator[tuple[str, int]]:
+    """
+    The newest commit of each stream that writes, of those within max-hold. Started again, the stream looks for it:
+    where it is gone, what was committed last is committed once more.
+    """
+    newest = dict[tuple[str, str], int]()
+    for index, snapshot in enumerate(history.snapshots):
+        said = snapshot.summary.additional_properties if snapshot.summary else {}
+        newest |= {(key, str(said[key])): index for key in _STREAMS if key in said}
+        if _CONNECT in said:
+            newest |= {(key, ""): index for key in said if key.startswith(_CONNECT_OFFSETS)}
+    if newest:
+        limit = hold_limit(history, settings, now)
+        yield from ((STREAM, index) for index in newest.values() if index >= limit)
 
 
 def _on_main(

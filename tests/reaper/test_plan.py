@@ -129,6 +129,24 @@ def test_what_no_ref_leads_to_expires_by_age_alone() -> None:
     assert why(plan)[20] == ("younger than 10 m",)
 
 
+def test_the_newest_commit_of_a_stream_that_writes_stays_as_long_as_a_consumer_may_hold() -> None:
+    query, job, connect = "spark.sql.streaming.queryId", "flink.job-id", "kafka.connect.offsets.control.group"
+    said: dict[int, dict[str, str]] = {
+        3: {query: "a", job: "x"},
+        5: {query: "a"},
+        6: {job: "x"},
+        7: {connect: "{}", "kafka.connect.commit-id": "c"},
+    }
+    metadata = table(*(snapshot(number, number - 1 or None, **said.get(number, {})) for number in range(1, 13)))
+    plan = make_plan(metadata, TEN, minute(100))
+    assert plan.expire == (1, 2, 3, 4)
+    assert why(plan)[5] == ("newest commit of a stream, or after it",)
+    assert make_plan(metadata, TEN, minute(24 * 60 + 20)).expire == tuple(range(1, 11))
+
+    without = table(*line(6), snapshot(7, 6, **said[7]), snapshot(8, 7), snapshot(9, 8), snapshot(10, 9))
+    assert make_plan(without, TEN, minute(100)).expire == tuple(range(1, 7))
+
+
 def test_a_staged_snapshot_waits_five_days_to_be_published() -> None:
     staged = snapshot(7, 6, **{"wap.id": "a"})
     metadata = table(*line(6), staged, head=6)
