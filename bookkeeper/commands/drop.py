@@ -17,6 +17,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from bookkeeper.catalogs.commit import asked
 from bookkeeper.catalogs.handed_out import stores_of
+from bookkeeper.commands.recover_catalog import check_not_renamed
 from bookkeeper.config.settings import Table
 from bookkeeper.contract.known_table import known_table
 from bookkeeper.contract.txlog_folder import CARD, MARKS, PENDING, REJECTED, SUFFIX, Folder, folder_url
@@ -65,8 +66,8 @@ def droppable(catalog: Catalog, table: Table, open_store: Callable[[str], Store]
     """
     The table's entry and folder, as far as they exist.
 
-    Raises NotPossible where there is nothing, WrongFolder where the folder is another table's, CatalogUnavailable and
-    StorageUnavailable.
+    Raises NotPossible where there is nothing, or the table was renamed; WrongFolder where the folder is another
+    table's; CatalogUnavailable and StorageUnavailable.
     """
     store = open_store or stores_of(catalog, table.identifier)
     with asked(f"look for table {table.identifier}"):
@@ -83,6 +84,7 @@ def droppable(catalog: Catalog, table: Table, open_store: Callable[[str], Store]
             )
         if known.card.table != table.identifier:
             raise WrongFolder(f"{known.folder.store.url} belongs to {known.card.table}")
+        check_not_renamed(catalog, table.identifier, known.card.table_uuid)
         return Droppable(table, None, known.folder, _keys(known.folder))
     folder = Folder(store(folder_url(table, entry.metadata.location)))
     try:

@@ -100,12 +100,8 @@ def recoverable(
     fitting = _fitting(store, known, copy, wanted, passed)
     newest = _newest(fitting, place, copy, passed)
     needed = there is None or _is_older(there, newest)
-    if needed and catalog is not None and (other := _other_name(catalog, settings.identifier, card.table_uuid)):
-        raise NotPossible(
-            f"the catalog has this table, {card.table_uuid}, as {other}: two names of one table would lead to two "
-            "histories, and each deletes files of the other",
-            hint=f'Was it renamed? Write identifier = "{other}" in its section, or rename it back.',
-        )
+    if needed and catalog is not None:
+        check_not_renamed(catalog, settings.identifier, card.table_uuid)
     return Recovery(newest, copy, there, passed, needed)
 
 
@@ -231,17 +227,32 @@ def _there(catalog: Catalog | None, identifier: str) -> Table | None:
         return None
 
 
-def _other_name(catalog: Catalog, identifier: str, uuid: str) -> str:
-    """Another name that the catalog has for this table, "" for none; of those that it lists and can load."""
-    with catalogs.asked("look for the table under another name"):
-        own = Catalog.namespace_from(identifier)
-        namespaces = {own, *map(tuple, catalog.list_namespaces())} if catalog.namespace_exists(own) else set()
-        names = [".".join(name) for namespace in sorted(namespaces) for name in catalog.list_tables(namespace)]
-    for name in names:
-        with suppress(BookkeeperError):  # another table that cannot be loaded keeps none from being recovered
-            if name != identifier and str(catalogs.load_table(catalog, name).metadata.table_uuid) == uuid:
-                return name
-    return ""
+def check_not_renamed(catalog: Catalog, identifier: str, uuid: str) -> None:
+    """
+    Raises NotPossible where the catalog has the table with this uuid under another name, of those that it lists and
+    can load: two names would lead to two histories, each of which deletes files of the other.
+    """
+    for name in _names(catalog, identifier):
+        try:
+            there = catalogs.load_table(catalog, name)
+        except BookkeeperError:
+            continue  # another table that cannot be loaded keeps none from being recovered
+        if name != identifier and str(there.metadata.table_uuid) == uuid:
+            raise NotPossible(
+                f"the catalog has this table, {uuid}, as {name}",
+                hint=f'Was it renamed? Write identifier = "{name}" in its section, or rename it back.',
+            )
+
+
+def _names(catalog: Catalog, identifier: str) -> list[str]:
+    """The tables in the namespace of this one and in those that the catalog lists."""
+    try:
+        with catalogs.asked("look for the table under another name"):
+            own = tuple(Catalog.namespace_from(identifier))
+            namespaces = {*map(tuple, catalog.list_namespaces())} | ({own} if catalog.namespace_exists(own) else set())
+            return [".".join(name) for namespace in sorted(namespaces) for name in catalog.list_tables(namespace)]
+    except TableMissing:
+        return []  # the catalog is empty
 
 
 def _is_older(there: Table, newest: MetadataFile) -> bool:

@@ -91,6 +91,15 @@ def test_the_folder_of_another_table_stays(lake: Lake) -> None:
     assert left(lake) == before
 
 
+def test_the_folder_of_a_table_that_was_renamed_stays(lake: Lake) -> None:
+    a_row(lake)
+    before = left(lake)
+    lake.catalog.rename_table(lake.settings.identifier, "demo.renamed")
+    with pytest.raises(NotPossible, match=r"as demo\.renamed"):
+        droppable(lake.catalog, lake.settings, lake.store)
+    assert left(lake) == before
+
+
 def test_an_entry_without_a_folder_goes_only_by_force(lake: Lake) -> None:
     lake.folder.store.delete_many(left(lake))
     found = droppable(lake.catalog, lake.settings, lake.store)
