@@ -632,6 +632,35 @@ def test_an_object_that_is_young_is_waited_for() -> None:
     assert sum(drops.desk.clock.waits) >= 30
 
 
+def test_an_object_that_is_dated_ahead_is_taken_once_it_stays_as_it_is() -> None:
+    drops = Drops()
+    drops.put("a", "b")
+    days = timedelta(days=400)
+    sizes = iter([1, 2])
+
+    def ahead(found: list[Listed]) -> list[Listed]:
+        dated = (item._replace(modified=item.modified + days) for item in found)
+        return [item._replace(size=next(sizes, item.size)) if item.key == "b" else item for item in dated]
+
+    waits = list[float]()
+
+    def wait(seconds: float) -> object:
+        waits.append(seconds)
+        return len(waits) == 1000 or drops.wait(seconds)
+
+    drops.run(store=listing(drops, ahead), settle=timedelta(seconds=30), wait=wait)
+    assert len(waits) < 1000 and drops.keys() == ["a", "b"] and drops.dropped() == []
+    assert sum(waits) >= 60  # for one that grew it has waited anew
+
+
+def test_an_object_whose_name_is_no_key_stays_and_stops_no_other() -> None:
+    drops = Drops()
+    drops.put("a", "z")
+    doubled = Listed("day=1//b", 7, drops.store.modified("a"))
+    watcher = drops.run(store=listing(drops, lambda found: [doubled, *found]))
+    assert (drops.keys(), watcher.left) == (["a", "z"], ["day=1//b"])
+
+
 def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("writers.watch.waiting.MOST_OBJECTS", 2)
     monkeypatch.setattr("writers.watch.waiting.MOST_LISTED", 4)

@@ -5,13 +5,13 @@ A listing is only a hint: what it shows may be gone, or be another version, and 
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import nsmallest
 
-from bookkeeper.errors import Missing, NotAFile, StorageUnavailable
-from bookkeeper.stores.store import Listed
+from bookkeeper.errors import Missing, NotAFile, PathRefused, StorageUnavailable
+from bookkeeper.stores.store import Listed, checked_key
 from writers.timing import Clock
 from writers.watch.halves import Halves
 from writers.watch.metrics import WatchFigures
@@ -53,6 +53,8 @@ class Waiting:
         self._listed_at: datetime | None = None
         #: keys that are not taken, of the last listing; and those of which the log has said so
         self._left, self._said = set[str](), set[str]()
+        #: objects of the last listing that are dated ahead of this clock, and since when they are listed so
+        self._ahead = dict[Listed, datetime]()
         #: whether an event came since the last listing
         self._soon = False
         #: whether younger objects than may be taken were listed; whether the listing had more than it gave; whether
@@ -135,19 +137,31 @@ class Waiting:
 
     def _fit(self, now: datetime) -> Iterator[Listed]:
         """Those that may be taken."""
-        figures = self._figures
+        figures, before, self._ahead = self._figures, self._ahead, {}
         for item in self._prefix.objects():
             figures.waiting += 1
             figures.oldest = min(figures.oldest or item.modified, item.modified)
             if why := self._unfit(item):
                 self._leave(item.key, why)
-            elif self._wanted.settle and now - item.modified < self._wanted.settle:
+            elif self._wanted.settle and now - self._since(item, before, now) < self._wanted.settle:
                 self._young = True
             else:
                 yield item
 
+    def _since(self, item: Listed, before: Mapping[Listed, datetime], now: datetime) -> datetime:
+        """When it was written; of what is dated ahead of this clock, since when it is listed so."""
+        if item.modified <= now:
+            return item.modified
+        since = before.get(item, now)
+        if len(self._ahead) < MOST_LISTED:
+            self._ahead[item] = since
+        return since
+
     def _unfit(self, item: Listed) -> str:
-        name = item.key.rpartition("/")[2]
+        try:
+            name = checked_key(item.key).rpartition("/")[2]
+        except PathRefused as exc:
+            return str(exc)
         if _bytes(item.key) > MOST_KEY_BYTES or _bytes(name) > MOST_NAME_BYTES:
             return f"its name has more than {MOST_NAME_BYTES} bytes, or its path more than {MOST_KEY_BYTES}"
         if item.size > self._wanted.reading.most:
