@@ -16,7 +16,7 @@ from typing import Any
 from bookkeeper.contract.names import WRITER
 from bookkeeper.errors import ConfigInvalid, Missing, NotPossible, Unfit
 from bookkeeper.format import json_text
-from bookkeeper.stores.store import Store
+from bookkeeper.stores.store import Store, is_key
 
 FOLDER = "consumers/"
 SUFFIX = ".json"
@@ -143,7 +143,8 @@ class Registry:
         """
         Every consumer, sorted by name; the configuration overrides the folder. Raises StorageUnavailable.
         """
-        keys = [item.key for item in self._folder.list(FOLDER) if item.key.endswith(SUFFIX)]
+        listed = (item.key for item in self._folder.list(FOLDER))
+        keys = [key for key in listed if key.endswith(SUFFIX) and is_key(key)]
         found: dict[str, Consumer] = {}
         for key, data in self._folder.read_many(keys, RECORD_BYTES).items():
             name = key.removeprefix(FOLDER).removesuffix(SUFFIX)

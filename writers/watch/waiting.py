@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import nsmallest
 
-from bookkeeper.errors import Missing, NotAFile, PathRefused, StorageUnavailable
-from bookkeeper.stores.store import Listed, checked_key
+from bookkeeper.errors import Missing, NotAFile, StorageUnavailable
+from bookkeeper.stores.store import Listed, is_key
 from writers.timing import Clock
 from writers.watch.halves import Halves
 from writers.watch.metrics import WatchFigures
@@ -158,10 +158,9 @@ class Waiting:
         return since
 
     def _unfit(self, item: Listed) -> str:
-        try:
-            name = checked_key(item.key).rpartition("/")[2]
-        except PathRefused as exc:
-            return str(exc)
+        if not is_key(item.key):
+            return "its key has an empty folder"
+        name = item.key.rpartition("/")[2]
         if _bytes(item.key) > MOST_KEY_BYTES or _bytes(name) > MOST_NAME_BYTES:
             return f"its name has more than {MOST_NAME_BYTES} bytes, or its path more than {MOST_KEY_BYTES}"
         if item.size > self._wanted.reading.most:
