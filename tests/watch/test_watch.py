@@ -5,7 +5,7 @@ import io
 import json
 import tempfile
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from tests.support.wrapped import WrappedStore
 from tests.watch.drops import NAME, Drops, ndjson
 from writers.watch import plan as plans
 from writers.watch.plan import Plan, Planned, WatchPosition
-from writers.watch.rows import Reading
+from writers.watch.rows import ObjectReader, Reading
 from writers.writer import Writer
 
 
@@ -106,6 +106,24 @@ def test_an_object_that_is_no_rows_costs_only_itself_and_is_kept_with_its_reason
     assert "writer-watch-" not in said["reason"] and "/proc/" not in said["reason"]
     drops.put("b")
     assert results(drops) == {"loaded": 1}
+
+
+@pytest.mark.parametrize("delta", [False, True])
+def test_parquet_that_unpacks_to_much_more_is_never_in_memory_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, delta: bool
+) -> None:
+    seen, check = list[int](), ObjectReader._check_size
+    monkeypatch.setattr(ObjectReader, "_check_size", lambda reader, size: seen.append(size) or check(reader, size))
+    one, how = "x" * 2**14, {"use_dictionary": False, "column_encoding": {"key": "DELTA_BYTE_ARRAY"}} if delta else {}
+    times = pa.array([datetime(2026, 3, 1, tzinfo=UTC)] * 2**14, pa.timestamp("us", "UTC"))
+    keys = pa.DictionaryArray.from_arrays(pa.nulls(2**14, pa.int32()).fill_null(0), [one])
+    bomb = parquet(pa.table({"timestamp": times, "key": keys.cast(pa.string())}), store_schema=False, **how)
+    assert len(bomb) < 2**20
+    drops = Drops()
+    drops.store.create("bomb", bomb)
+    drops.put("a")
+    assert results(drops) == {"loaded": 1, "rejected": 1}
+    assert max(seen) < 2**27
 
 
 @pytest.mark.parametrize("fds", ["/proc/self/fd", "/none"])

@@ -70,7 +70,11 @@ class ObjectReader:
         """All rows of the object; raises NoRows."""
         with _spooled(data) as name:
             try:
-                return self._of_lines(self._reading.form(key), name) if row_kind(name) is None else self._of_rows(name)
+                return (
+                    self._of_lines(self._reading.form(key), name)
+                    if row_kind(name) is None
+                    else self._of_rows(name, data)
+                )
             except _UNREADABLE as exc:
                 raise NoRows(str(exc).replace(name, key)) from exc
 
@@ -87,9 +91,9 @@ class ObjectReader:
                     self._writer.ask(growth.of_block(block, header) or [])
         self._readers.clear()
 
-    def _of_rows(self, name: str) -> pa.Table:
+    def _of_rows(self, name: str, data: bytes) -> pa.Table:
         tables, size = [empty(name)], 0
-        for _, _, table in batches(name, 0):
+        for _, _, table in batches(name, 0, data):
             check_texts(table)
             size += table.nbytes
             self._check_size(size)
