@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from bookkeeper.errors import CannotRead, NotPossible, SchemaRefused
+from bookkeeper.errors import CannotRead, NotPossible
 from bookkeeper.format.batch_size import batch_rows
 from bookkeeper.format.input_files import row_kind
 
@@ -97,16 +97,6 @@ def _first(counts: list[int], row: int) -> tuple[int, int]:
     begins = list(accumulate(counts, initial=0))
     index = sum(end <= row for end in begins[1:])
     return index, begins[index]
-
-
-def check_texts(table: pa.Table) -> None:
-    """
-    Raises SchemaRefused for texts that are not UTF-8: a file may hold them, and pyarrow reads them as they are.
-    """
-    try:
-        table.validate(full=True)
-    except pa.ArrowInvalid as exc:
-        raise SchemaRefused(str(exc)) from exc
 
 
 def as_json(row: pa.Table) -> tuple[bytes, bool]:

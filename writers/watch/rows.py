@@ -19,9 +19,10 @@ from writers.loader.formats import Format, format_of
 from writers.loader.growth import Growth, with_empty
 from writers.loader.lines import FEW_LINES, ParseRows
 from writers.loader.records import BadLine, Row, table_of
-from writers.sources.row_files import batches, check_texts, empty
+from writers.sources.row_files import batches, empty
 from writers.sources.source import Block, SourceLine, SourcePosition, file_blocks, first_line
 from writers.values.cast import unknown_columns
+from writers.values.given import check_texts
 from writers.writer import Writer
 
 _MOST_READERS, _FDS = 100, Path("/proc/self/fd")
