@@ -299,3 +299,11 @@ def test_where_kafka_or_a_slot_is_silent_the_time_since_then_counts_as_behind(
     assert 1100 < seconds(40, answers=False) <= 1200
     assert seconds(41) == 0
     assert 2500 < seconds(42, looks=False) <= 2520
+
+
+def test_an_instance_that_reads_a_slot_no_more_does_not_wait(topics: Topics, tmp_path: Path) -> None:
+    shared = copied(topics, tmp_path).run()
+    slot, figures = next((slot, it) for slot, it in shared.figures.items() if it.behind)
+    figures.waits()
+    shared.away(slot)
+    assert (figures.waiting, figures.behind) == (False, {})

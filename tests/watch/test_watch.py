@@ -679,6 +679,32 @@ def test_an_object_whose_name_is_no_key_stays_and_stops_no_other() -> None:
     assert (drops.keys(), watcher.left) == (["a", "z"], ["day=1//b"])
 
 
+def test_an_instance_that_lost_its_lease_tells_of_nothing_that_waits() -> None:
+    drops, times = Drops(), list[float]()
+    drops.put("a")
+
+    class Lost(NoLease):
+        def hold(self, now: object) -> bool:
+            return len(times) < 3
+
+    def wait(seconds: float) -> object:
+        times.append(seconds)
+        drops.desk.clock.wait(seconds)  # no bookkeeper commits
+        if len(times) == 3:
+            seen.append(watcher.figures.waiting)
+            assert watcher.writer_figures is not None
+            watcher.writer_figures.waits()
+        return len(times) > 100
+
+    seen = list[int]()
+    watcher = drops.watcher(wait=wait, once=False)
+    watcher._lease = Lost()
+    watcher.run()
+    assert watcher.writer_figures is not None
+    assert (seen, watcher.figures.waiting, watcher.figures.oldest) == ([1], 0, None)
+    assert not watcher.writer_figures.waiting
+
+
 def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("writers.watch.waiting.MOST_OBJECTS", 2)
     monkeypatch.setattr("writers.watch.waiting.MOST_LISTED", 4)

@@ -76,6 +76,8 @@ class Slot(Lane):
 
     def _pass_on(self, owner: str) -> None:
         """Until the lease is asked for again, requests are the owner's; a first request after a while asks for it."""
+        if (figures := self.table.figures.get(self.name)) is not None:
+            figures.goes_on()  # else the alert of a writer that waits would stay
         answer = refused(503, f"another instance serves {self.name}", "Send it again after Retry-After.", later())
         if owner != self.table.address:
             answer = replace(answer, owner=owner)

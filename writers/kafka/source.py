@@ -167,6 +167,7 @@ class Shared:
         """Another instance reads the slot: only its gauges count."""
         if (figures := self.figures.get(slot)) is not None:
             figures.lag, figures.behind, figures.stopped = {}, {}, {}
+            figures.goes_on()
 
     def stop_all(self, reason: str) -> None:
         """After `run` has ended by an error: no partition goes on; a topic that is not there counts as its first."""
