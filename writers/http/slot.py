@@ -206,7 +206,10 @@ class Slot(Lane):
         for ask in self._asks:
             ask.answer(Answer(200, _state(ask.producer, published, committed)))
         for post in self._waiting:
-            if post.until_published:
+            if (number_of(published.get(post.producer)) or 0) < post.sequence:
+                hint = "Send it again with the same Sequence."
+                post.answer(refused(503, "a request that came with it took its turn, and was refused", hint, later()))
+            elif post.until_published:
                 post.answer(Answer(202, {**_state(post.producer, published, committed), **_about(post)}))
         self._asks, self._waiting = [], [post for post in self._waiting if not post.answered]
 
