@@ -679,6 +679,18 @@ def test_an_object_whose_name_is_no_key_stays_and_stops_no_other() -> None:
     assert (drops.keys(), watcher.left) == (["a", "z"], ["day=1//b"])
 
 
+def test_many_objects_that_may_not_be_read_stop_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("watcher", "waiting"):
+        monkeypatch.setattr(f"writers.watch.{module}.MOST_OBJECTS", 2)
+    drops = Drops()
+    drops.put("a", "b", "c", "d")
+    with pytest.raises(StorageUnavailable, match="403"):
+        drops.run(store=unreadable(drops, "a", "b", "c"))
+    assert (drops.keys(), drops.dropped()) == (["d"], ["a", "b", "c"])
+    drops.run()
+    assert drops.keys() == ["a", "b", "c", "d"]
+
+
 def test_an_instance_that_lost_its_lease_tells_of_nothing_that_waits() -> None:
     drops, times = Drops(), list[float]()
     drops.put("a")

@@ -16,7 +16,7 @@ from writers.timing import Clock
 from writers.watch.halves import Halves
 from writers.watch.metrics import WatchFigures
 from writers.watch.plan import MOST_KEY_BYTES, MOST_NAME_BYTES, MOST_OBJECTS
-from writers.watch.prefix import Prefix
+from writers.watch.prefix import Prefix, Undeletable
 from writers.watch.rows import Reading
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,8 @@ class Waiting:
         self._left, self._said = set[str](), set[str]()
         #: objects of the last listing that are dated ahead of this clock, and since when they are listed so
         self._ahead = dict[Listed, datetime]()
+        #: keys that may not be read, which are tried behind all others
+        self._unread = set[str]()
         #: whether an event came since the last listing
         self._soon = False
         #: whether younger objects than may be taken were listed; whether the listing had more than it gave; whether
@@ -94,9 +96,10 @@ class Waiting:
         """A run begins: it lists anew."""
         self._listed, self._listed_at = {}, None
 
-    def moves_on(self) -> None:
+    def moves_on(self, key: str) -> None:
         """An object was read."""
         self._moved = True
+        self._unread.discard(key)
 
     def not_read(self, key: str, why: object) -> None:
         """An object was gone, no file, or refused when it was read; the next listing shows what it is."""
@@ -104,6 +107,9 @@ class Waiting:
             self._leave(key, str(why))
         if isinstance(why, Missing):
             self._suspects.clear(key)
+            self._unread.discard(key)
+        elif isinstance(why, StorageUnavailable) and not isinstance(why, Undeletable):
+            self._unread |= {key} if len(self._unread) < MOST_LISTED else set()
 
     def batch(self) -> list[Listed]:
         """The next batch; empty where nothing is to be taken now. Raises StorageUnavailable."""
@@ -131,7 +137,8 @@ class Waiting:
         self._young = self._cut = self._moved = self._soon = False
         self._figures.waiting, self._figures.oldest = 0, None
         self._left, now = set(), self._clock()
-        found = nsmallest(MOST_LISTED, self._fit(now), key=lambda item: (item.modified, item.key))
+        order = lambda item: (item.key in self._unread, item.modified, item.key)  # noqa: E731
+        found = nsmallest(MOST_LISTED, self._fit(now), key=order)
         self._cut = len(found) == MOST_LISTED
         self._listed, self._listed_at = {item.key: item for item in found}, now
 

@@ -286,7 +286,7 @@ class Watcher:
         except Undeletable as exc:
             self._waiting.not_read(item.key, exc)
             return None
-        self._waiting.moves_on()
+        self._waiting.moves_on(item.key)
         return rows
 
     def _rows_of(self, writer: Writer, newer: NewerCard, item: Planned, data: bytes) -> int | None:
