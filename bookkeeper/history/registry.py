@@ -144,7 +144,8 @@ class Registry:
         Every consumer, sorted by name; the configuration overrides the folder. Raises StorageUnavailable.
         """
         listed = (item.key for item in self._folder.list(FOLDER))
-        keys = [key for key in listed if key.endswith(SUFFIX) and is_key(key)]
+        # Of a name that is no text neither tables nor metrics could be shown.
+        keys = [key for key in listed if key.endswith(SUFFIX) and is_key(key) and _is_text(key)]
         found: dict[str, Consumer] = {}
         for key, data in self._folder.read_many(keys, RECORD_BYTES).items():
             name = key.removeprefix(FOLDER).removesuffix(SUFFIX)
@@ -188,12 +189,21 @@ class Registry:
         """
         if name in self._configured:
             raise NotPossible(f"consumer {name} is in the configuration", hint="Remove it there.")
+        key = key_of(name)  # also of a record that others have put there under another name than we give
         try:
             with suppress(Unfit):  # a link is removed like a record
-                self._folder.size(key_of(checked(name)))
+                self._folder.size(key if is_key(key) else key_of(checked(name)))
         except Missing as exc:
             raise NotPossible(f"no consumer {name} is registered", hint="`bookkeeper consumers` lists them.") from exc
-        self._folder.delete_many([key_of(name)])
+        self._folder.delete_many([key])
+
+
+def _is_text(key: str) -> bool:
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def key_of(name: str) -> str:
