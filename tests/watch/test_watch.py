@@ -18,7 +18,7 @@ from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import FileMissing, NotPossible, PositionTaken, StorageUnavailable
 from bookkeeper.leases.lease import NoLease
 from bookkeeper.stores.store import Listed
-from tests.support.desk import rows
+from tests.support.desk import Ledger, rows
 from tests.support.faults import Faults
 from tests.support.wrapped import WrappedStore
 from tests.watch.drops import NAME, Drops, ndjson
@@ -677,6 +677,40 @@ def test_an_object_whose_name_is_no_key_stays_and_stops_no_other() -> None:
     doubled = Listed("day=1//b", 7, drops.store.modified("a"))
     watcher = drops.run(store=listing(drops, lambda found: [doubled, *found]))
     assert (drops.keys(), watcher.left) == (["a", "z"], ["day=1//b"])
+
+
+def test_an_object_whose_name_is_too_long_to_be_moved_stops_no_other() -> None:
+    drops = Drops()
+    drops.put("a", "b", "c")
+
+    def around(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if name == "create" and given[0].startswith("_done/") and given[0].endswith("/b"):
+            raise StorageUnavailable("KeyTooLongError")
+        return act(*given, **named)
+
+    with pytest.raises(StorageUnavailable, match="cannot be deleted, such as b"):
+        drops.run(moves=True, store=WrappedStore(drops.store, around))
+    drops.put("d")
+    with pytest.raises(StorageUnavailable, match="cannot be deleted, such as b"):
+        drops.run(moves=True, store=WrappedStore(drops.store, around))
+    assert (drops.keys(), drops.dropped()) == (["a", "b", "c", "d"], ["b"])
+
+
+def test_objects_that_a_writer_before_has_moved_stay_beside_those_of_the_next() -> None:
+    drops = Drops()
+    for number in "123":
+        if number != "3":
+            drops.store.delete_many(
+                [item.key for item in drops.store.list("_bookkeeper/")]
+            )  # another writer takes over
+            drops.desk = Drops().desk
+            drops.ledger = Ledger(drops.desk)
+        drops.put("a", rows=[number])
+        drops.run(moves=True)
+    assert drops.keys() == ["2", "3"]
+    first, second, third = drops.left()
+    assert (first, third) == ("_done/1/a", "_done/2/a") and second.startswith("_done/1/a.")
+    assert [drops.store.read(key) for key in (first, second, third)] == [ndjson(number) for number in "123"]
 
 
 def test_many_objects_that_may_not_be_read_stop_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
