@@ -41,6 +41,8 @@ class WriterMetrics:
     #: of a writer that reads Kafka: by topic and partition
     lag: Mapping[tuple[str, str], float] = field(default_factory=dict)
     behind: Mapping[tuple[str, str], float | None] = field(default_factory=dict)
+    #: when both were measured
+    looked: datetime | None = None
     stopped: Mapping[tuple[str, str], float] = field(default_factory=dict)
     bad: int = 0
     #: whether it reads Kafka
@@ -60,7 +62,7 @@ class WriterMetrics:
         self.txlogs, self.files = self.txlogs + before.txlogs, self.files + before.files
         self.rows, self.bytes = self.rows + before.rows, self.bytes + before.bytes
         self.bad, self.waited = self.bad + before.bad, self.waited + before.waited
-        self.lag, self.behind = before.lag, before.behind
+        self.lag, self.behind, self.looked = before.lag, before.behind, before.looked
 
     def waits(self, seconds: float = 0.0) -> None:
         """The table is at its pending limit: the writer has waited `seconds` more for it."""
@@ -132,7 +134,8 @@ FAMILIES = (
     _family(
         "kafka_behind_seconds",
         GAUGE,
-        "age of the oldest message that is not in the table, by the message's time; 0: all are in",
+        "age of the oldest message that is not in the table, by the message's time; 0: all are in; where it was not "
+        "measured for 2 minutes, because Kafka does not answer or the slot cannot begin, at least the time since then",
         lambda it: it.behind,
         _PARTITION,
     ),

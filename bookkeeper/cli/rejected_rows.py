@@ -3,14 +3,13 @@
 """
 
 from datetime import datetime
-from typing import Any
 
 import click
 
 from bookkeeper.cli.context import opened, settings_of
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import Instant, common, pick_table
-from bookkeeper.console.output import plain, printable, say, show_record, show_rows
+from bookkeeper.console.output import say, show_record, show_rows
 
 
 @click.command("rejected-rows", cls=Command, short_help="List dead letters: messages that are no rows.")
@@ -55,7 +54,7 @@ def rejected_rows(
         show_record(record, as_json)
         return
     total, rows = found.by_reason() if by_reason else found.newest(limit)
-    show_rows(rows if as_json else [*map(_readable, rows)], as_json, nothing="there are no dead letters")
+    show_rows(rows, as_json, nothing="there are no dead letters")
     if len(rows) < total and not by_reason:
         say(f"{len(rows)} of {total} are listed: --limit lists more, --by-reason counts them")
 
@@ -72,11 +71,6 @@ def _letters(config: str | None, table: str | None) -> str:
         hint = "`dead-letters = true` in its section, and `bookkeeper init`, make a table for them."
         raise ConfigInvalid(f"tables.{section.name} has no dead letters", hint=hint)
     return name
-
-
-def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    """Safe for a terminal: what Kafka's producers wrote moves no cursor."""
-    return {key: printable(plain(value)) if isinstance(value, str | bytes) else value for key, value in row.items()}
 
 
 COMMANDS = (rejected_rows,)

@@ -130,7 +130,8 @@ class Human(logging.Formatter):
 
 def _word(value: Any) -> str:
     text = str(value)
-    return json.dumps(text) if not text or any(char.isspace() or char == '"' for char in text) else text
+    is_plain = text and text.isprintable() and not any(char.isspace() or char == '"' for char in text)
+    return text if is_plain else json.dumps(text)
 
 
 class JsonLines(logging.Formatter):

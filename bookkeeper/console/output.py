@@ -155,7 +155,7 @@ def heading(key: str) -> str:
 
 def human(key: str, value: Any) -> str:
     """
-    A value as a person reads it.
+    A value as a person reads it; what others wrote moves no cursor.
     """
     if value is None:
         return "-"
@@ -178,9 +178,9 @@ def _amount(key: str, value: int | float) -> str:
 
 def _human_plain(value: Any) -> str:
     if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
+        return printable(value.decode("utf-8", "backslashreplace"))
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={human(str(key), item)}" for key, item in value.items()) or "-"
     if isinstance(value, (list, tuple, set, frozenset)):
         return ", ".join(human("", item) for item in value) or "-"
-    return str(value)
+    return printable(str(value))

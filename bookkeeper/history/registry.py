@@ -16,7 +16,7 @@ from typing import Any
 from bookkeeper.contract.names import WRITER
 from bookkeeper.errors import ConfigInvalid, Missing, NotPossible, Unfit
 from bookkeeper.format import json_text
-from bookkeeper.stores.store import Store
+from bookkeeper.stores.store import Store, is_key
 
 FOLDER = "consumers/"
 SUFFIX = ".json"
@@ -143,7 +143,9 @@ class Registry:
         """
         Every consumer, sorted by name; the configuration overrides the folder. Raises StorageUnavailable.
         """
-        keys = [item.key for item in self._folder.list(FOLDER) if item.key.endswith(SUFFIX)]
+        listed = (item.key for item in self._folder.list(FOLDER))
+        # Of a name that is no text neither tables nor metrics could be shown.
+        keys = [key for key in listed if key.endswith(SUFFIX) and is_key(key) and _is_text(key)]
         found: dict[str, Consumer] = {}
         for key, data in self._folder.read_many(keys, RECORD_BYTES).items():
             name = key.removeprefix(FOLDER).removesuffix(SUFFIX)
@@ -187,12 +189,21 @@ class Registry:
         """
         if name in self._configured:
             raise NotPossible(f"consumer {name} is in the configuration", hint="Remove it there.")
+        key = key_of(name)  # also of a record that others have put there under another name than we give
         try:
             with suppress(Unfit):  # a link is removed like a record
-                self._folder.size(key_of(checked(name)))
+                self._folder.size(key if is_key(key) else key_of(checked(name)))
         except Missing as exc:
             raise NotPossible(f"no consumer {name} is registered", hint="`bookkeeper consumers` lists them.") from exc
-        self._folder.delete_many([key_of(name)])
+        self._folder.delete_many([key])
+
+
+def _is_text(key: str) -> bool:
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def key_of(name: str) -> str:

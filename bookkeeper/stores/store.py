@@ -230,11 +230,18 @@ def content_tag(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def is_key(key: str) -> bool:
+    """
+    Whether methods of a store take this key: an object store may list others, such as `a//b`.
+    """
+    return _KEY.fullmatch(key) is not None
+
+
 def checked_key(key: str) -> str:
     """
     The same key; raises PathRefused when it would leave the store's root.
     """
-    if not _KEY.fullmatch(key):
+    if not is_key(key):
         raise PathRefused(f"{key[:300]!r} is not a key below the store's root")
     return key
 

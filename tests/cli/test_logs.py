@@ -233,6 +233,13 @@ def test_people_at_a_terminal_and_programs_elsewhere_get_what_they_read(root: lo
         assert type(root.handlers[0].formatter) is kind
 
 
+def test_a_line_for_people_moves_no_cursor(root: logging.Logger) -> None:
+    stream = Terminal()
+    logs.set_up(stream=stream)
+    logging.getLogger("bookkeeper").warning("rejected", extra={"object": "\x1b[2Ja", "table": "events"})
+    assert 'object="\\u001b[2Ja" table=events' in stream.getvalue()
+
+
 def test_libraries_are_quiet_and_do_not_repeat_themselves(root: logging.Logger) -> None:
     said = io.StringIO()
     logs.set_up("json", "debug", stream=said)

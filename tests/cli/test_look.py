@@ -141,6 +141,17 @@ def test_rejected_lists_refused_requests_for_columns(lake: Lake, run, asked) -> 
     assert "Rename the field." in run("rejected").stdout
 
 
+def test_what_others_wrote_moves_no_cursor(lake: Lake, run, asked) -> None:
+    request = ColumnRequest("add", "\x1b[2Jall is well\n", "long")
+    name, data = encode(request)
+    lake.put(f"rejected/{name}", data)
+    lake.put("rewrites/\x1b[1A.avro", b"garbage")
+    assert [row["column"] for row in asked("rejected")] == [request.name]
+    for command, shown in (("rejected", "\\x1b[2Jall is well\\n"), ("pending", "\\x1b[1A.avro")):
+        done = run(command)
+        assert "\x1b" not in done.stdout + done.stderr and shown in done.stdout + done.stderr
+
+
 def test_status_counts_what_is_pending_committed_and_rejected(lake: Lake, writer: Writes, run, asked) -> None:
     writer.publish("a", "b")
     lake.tick()

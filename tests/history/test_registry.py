@@ -2,9 +2,12 @@
 The registry of consumers: what is registered is found again, and what cannot be read is not forgotten.
 """
 
+import os
+import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,3 +128,24 @@ def test_a_record_that_is_too_large_or_no_file_is_an_unreadable_consumer(tmp_pat
     assert huge is not None and huge.broken == found["huge"]
     assert found.pop("export") == ""
     assert all("its record is not read" in why for why in found.values()) and found.keys() == {"huge", "link"}
+
+
+def test_an_object_whose_name_is_no_key_costs_no_other() -> None:
+    folder = open_store(f"memory://{uuid.uuid4()}")
+    registry = Registry(folder)
+    registry.add(spark("nightly", "s3://lake/cp", NOW, by=JOB))
+    memory: Any = folder
+    memory.fs.pipe_file(f"{memory.root}/consumers//copy.json", b"{}")
+    assert len([*folder.list("consumers/")]) == 2
+    assert [consumer.name for consumer in registry.all()] == ["nightly"]
+
+
+def test_records_that_others_have_named_are_removed_by_that_name_and_cost_no_metrics(tmp_path: Path) -> None:
+    registry = Registry(open_store(str(tmp_path)))
+    registry.add(spark("nightly", "s3://lake/cp", NOW, by=JOB))
+    (tmp_path / "consumers" / "._Nightly copy.json").write_bytes(b"{}")
+    (tmp_path / "consumers" / os.fsdecode(b"\xff.json")).write_bytes(b"{}")
+    names = [consumer.name for consumer in registry.all()]
+    assert names == ["._Nightly copy", "nightly"] and "".join(names).encode()
+    registry.remove("._Nightly copy")
+    assert [consumer.name for consumer in registry.all()] == ["nightly"]

@@ -1,8 +1,9 @@
 """The client of `writer serve`: its spool under crashes and lost answers, and against the server itself."""
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from functools import partial
 from io import BytesIO
@@ -373,6 +374,52 @@ def test_a_new_spool_goes_on_behind_what_the_server_has(opened: Callable[..., Cl
     assert (server.rows, server.reached) == ([1], 42)
 
 
+def test_rows_whose_sequence_other_rows_have_taken_are_not_passed_over(
+    opened: Callable[..., Client], server: Server
+) -> None:
+    client = opened()
+    client.send(n(1))
+    client.flush()
+    server.take(2, [100])  # of another process with this name, or the directory was restored
+    client.send(n(2))
+    for _ in range(3):
+        with pytest.raises(NotPossible, match="taken before its rows were sent"):
+            client.flush()
+        client = opened()
+        assert client.waiting == 1
+    client.accept_gap()
+    client.flush()
+    client.send(n(3))
+    client.flush()
+    assert server.rows == [1, 100, 2, 3] and client.waiting == 0
+
+
+def test_a_request_whose_answer_was_lost_is_known_again(opened: Callable[..., Client], server: Server) -> None:
+    client = opened()
+    server.lost = iter([AFTER, "", AFTER])
+    for number in (1, 2):
+        client.send(n(number))
+        client.flush()
+    client.send(n(3))
+    server.lost = iter([AFTER])
+    with pytest.raises(StorageUnavailable):
+        client.flush(0)
+    client.flush()
+    assert server.rows == [1, 2, 3]
+
+
+def test_a_forked_process_sends_nothing(opened: Callable[..., Client], server: Server) -> None:
+    client = opened()
+    client.send(n(1))
+    client._process = 1
+    for act in (client.flush, partial(client.send, n(2))):
+        with pytest.raises(NotPossible, match="opened by process 1"):
+            act()
+    client._process = os.getpid()
+    client.flush()
+    assert server.rows == [1]
+
+
 @pytest.mark.parametrize("status", [401, 404, 409])
 def test_what_a_person_has_to_mend_is_raised_and_nothing_is_lost(
     opened: Callable[..., Client], server: Server, status: int
@@ -438,10 +485,10 @@ def test_a_damaged_spool_is_refused(opened: Callable[..., Client], server: Serve
 
 def test_values_that_json_does_not_have(opened: Callable[..., Client], tmp_path: Path) -> None:
     client = opened()
-    client.send([{"n": Decimal("1.50"), "at": datetime(2026, 1, 31, 12, tzinfo=UTC)}])
+    client.send([{"n": Decimal("1.50"), "at": datetime(2026, 1, 31, 12, tzinfo=UTC), "opens": time(12, 30)}])
     for value in (b"bytes", float("nan")):
         with pytest.raises((TypeError, ValueError)):
             client.send([{"n": value}])
     text = (tmp_path / "spool" / "rows" / "000000000001.ndjson").read_text()
-    assert json.loads(text) == {"n": "1.50", "at": "2026-01-31T12:00:00+00:00"}
+    assert json.loads(text) == {"n": "1.50", "at": "2026-01-31T12:00:00+00:00", "opens": "12:30:00"}
     assert client.waiting == 1

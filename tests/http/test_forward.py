@@ -10,7 +10,7 @@ from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +26,7 @@ from writers.http.lane import Table
 from writers.http.proof import proof
 from writers.http.requests import Answer, Ask
 from writers.http.tokens import Tokens, key_of
+from writers.metrics import WriterMetrics
 from writers.opener import Opener
 from writers.timing import pause, utc_now
 
@@ -328,3 +329,12 @@ def test_an_instance_that_stands_by_asks_for_the_lease_twice_a_minute_and_at_a_r
     standby._turn()
     holder.release()
     assert late in standby._asks and not late.answered  # before it is answered, the lease is asked for
+
+
+def test_an_instance_that_serves_a_slot_no_more_does_not_wait_for_the_bookkeeper() -> None:
+    over, figures = Event(), WriterMetrics("door-00", "events")
+    over.set()
+    table = Table("events", "door", cast(Any, None), utc_now, over, figures={"door-00": figures})
+    figures.waits()
+    slot.Slot(table, 0)._pass_on("")
+    assert not figures.waiting

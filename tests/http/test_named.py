@@ -77,6 +77,18 @@ def test_a_gap_is_409_with_the_sequence_to_go_on_from(tmp_path: Path) -> None:
     assert numbers(lake) == [1, 2]
 
 
+@pytest.mark.parametrize("query", ["", "?wait=published"])
+def test_of_two_tries_at_once_none_is_taken_for_the_other_that_was_refused(tmp_path: Path, query: str) -> None:
+    lake = queue(tmp_path)
+    with door(lake) as served, again_and_again(lake.tick, 0.05), ThreadPoolExecutor(2) as pool:
+        tries = [pool.submit(served.rows, b'{"other": 1}', "p", 2, query) for _ in range(2)]
+        until(lambda: len(served.front._pending) == 2)
+        assert served.rows(ndjson(1), "p", 1).status == 200
+        assert sorted(done.result(10).status for done in tries) == [400, 503]
+        assert served.rows(ndjson(2), "p", 2).status == 200
+    assert numbers(lake) == [1, 2]
+
+
 def test_parallel_requests_are_taken_in_the_order_of_their_sequences(tmp_path: Path) -> None:
     lake = queue(tmp_path)
     with door(lake) as served, again_and_again(lake.tick, 0.05), ThreadPoolExecutor(8) as pool:

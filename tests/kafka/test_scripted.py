@@ -1,15 +1,17 @@
 """The rules of `writer kafka` on a scripted cluster: the real source and its threads, a real table, and no broker."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from bookkeeper.errors import NotPossible
+from bookkeeper.errors import NotPossible, SourceUnavailable
 from tests.kafka.poisoned import files_lost
 from tests.kafka.scripted import Topics
 from tests.kafka.topics import Copy, queue, running, until
 from tests.support.threads import again_and_again
+from writers.kafka.command import metrics
 from writers.kafka.partitions import Partition
 
 Rows = list[tuple[str, int, int, int]]
@@ -266,3 +268,42 @@ def test_what_an_earlier_run_has_published_is_read_again_where_it_is_rejected_an
             until(lambda: copy.queue.table().scan().count() == 10)
 
     assert copy.rows() == numbers(range(5), range(5))
+
+
+def test_where_kafka_or_a_slot_is_silent_the_time_since_then_counts_as_behind(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = copied(topics, tmp_path).run()
+    now, (figures,) = shared.clock(), [it for it in shared.figures.values() if it.behind]
+    assert figures.looked is not None
+
+    def seconds(minutes: int, looks: bool = True, answers: bool = True) -> float:
+        """What the metrics say so many minutes later, where the slot still looks and Kafka answers."""
+        later = now + timedelta(minutes=minutes)
+        shared.clock = lambda: later
+
+        def refuses(names: object) -> None:
+            raise SourceUnavailable("no broker")
+
+        with monkeypatch.context() as patched:
+            if not answers:
+                patched.setattr(shared.cluster, "topics", refuses)
+            shared.topics()
+        figures.behind = dict.fromkeys(figures.behind, 0.0)
+        figures.looked = later if looks else now
+        said = re.findall(r"^writer_kafka_behind_seconds{.*} (.*)$", metrics([shared]), re.MULTILINE)
+        return max(map(float, said))
+
+    assert seconds(20) == 0
+    assert seconds(21, answers=False) == 0
+    assert 1100 < seconds(40, answers=False) <= 1200
+    assert seconds(41) == 0
+    assert 2500 < seconds(42, looks=False) <= 2520
+
+
+def test_an_instance_that_reads_a_slot_no_more_does_not_wait(topics: Topics, tmp_path: Path) -> None:
+    shared = copied(topics, tmp_path).run()
+    slot, figures = next((slot, it) for slot, it in shared.figures.items() if it.behind)
+    figures.waits()
+    shared.away(slot)
+    assert (figures.waiting, figures.behind) == (False, {})

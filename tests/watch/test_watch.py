@@ -5,7 +5,7 @@ import io
 import json
 import tempfile
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import FileMissing, NotPossible, PositionTaken, StorageUnavailable
 from bookkeeper.leases.lease import NoLease
 from bookkeeper.stores.store import Listed
-from tests.support.desk import rows
+from tests.support.desk import Ledger, rows
 from tests.support.faults import Faults
 from tests.support.wrapped import WrappedStore
 from tests.watch.drops import NAME, Drops, ndjson
 from writers.watch import plan as plans
 from writers.watch.plan import Plan, Planned, WatchPosition
-from writers.watch.rows import Reading
+from writers.watch.rows import ObjectReader, Reading
 from writers.writer import Writer
 
 
@@ -106,6 +106,24 @@ def test_an_object_that_is_no_rows_costs_only_itself_and_is_kept_with_its_reason
     assert "writer-watch-" not in said["reason"] and "/proc/" not in said["reason"]
     drops.put("b")
     assert results(drops) == {"loaded": 1}
+
+
+@pytest.mark.parametrize("delta", [False, True])
+def test_parquet_that_unpacks_to_much_more_is_never_in_memory_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, delta: bool
+) -> None:
+    seen, check = list[int](), ObjectReader._check_size
+    monkeypatch.setattr(ObjectReader, "_check_size", lambda reader, size: seen.append(size) or check(reader, size))
+    one, how = "x" * 2**14, {"use_dictionary": False, "column_encoding": {"key": "DELTA_BYTE_ARRAY"}} if delta else {}
+    times = pa.array([datetime(2026, 3, 1, tzinfo=UTC)] * 2**14, pa.timestamp("us", "UTC"))
+    keys = pa.DictionaryArray.from_arrays(pa.nulls(2**14, pa.int32()).fill_null(0), [one])
+    bomb = parquet(pa.table({"timestamp": times, "key": keys.cast(pa.string())}), store_schema=False, **how)
+    assert len(bomb) < 2**20
+    drops = Drops()
+    drops.store.create("bomb", bomb)
+    drops.put("a")
+    assert results(drops) == {"loaded": 1, "rejected": 1}
+    assert max(seen) < 2**27
 
 
 @pytest.mark.parametrize("fds", ["/proc/self/fd", "/none"])
@@ -630,6 +648,107 @@ def test_an_object_that_is_young_is_waited_for() -> None:
     drops.run(settle=timedelta(seconds=30))
     assert drops.keys() == ["a"]
     assert sum(drops.desk.clock.waits) >= 30
+
+
+def test_an_object_that_is_dated_ahead_is_taken_once_it_stays_as_it_is() -> None:
+    drops = Drops()
+    drops.put("a", "b")
+    days = timedelta(days=400)
+    sizes = iter([1, 2])
+
+    def ahead(found: list[Listed]) -> list[Listed]:
+        dated = (item._replace(modified=item.modified + days) for item in found)
+        return [item._replace(size=next(sizes, item.size)) if item.key == "b" else item for item in dated]
+
+    waits = list[float]()
+
+    def wait(seconds: float) -> object:
+        waits.append(seconds)
+        return len(waits) == 1000 or drops.wait(seconds)
+
+    drops.run(store=listing(drops, ahead), settle=timedelta(seconds=30), wait=wait)
+    assert len(waits) < 1000 and drops.keys() == ["a", "b"] and drops.dropped() == []
+    assert sum(waits) >= 60  # for one that grew it has waited anew
+
+
+def test_an_object_whose_name_is_no_key_stays_and_stops_no_other() -> None:
+    drops = Drops()
+    drops.put("a", "z")
+    doubled = Listed("day=1//b", 7, drops.store.modified("a"))
+    watcher = drops.run(store=listing(drops, lambda found: [doubled, *found]))
+    assert (drops.keys(), watcher.left) == (["a", "z"], ["day=1//b"])
+
+
+def test_an_object_whose_name_is_too_long_to_be_moved_stops_no_other() -> None:
+    drops = Drops()
+    drops.put("a", "b", "c")
+
+    def around(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if name == "create" and given[0].startswith("_done/") and given[0].endswith("/b"):
+            raise StorageUnavailable("KeyTooLongError")
+        return act(*given, **named)
+
+    with pytest.raises(StorageUnavailable, match="cannot be deleted, such as b"):
+        drops.run(moves=True, store=WrappedStore(drops.store, around))
+    drops.put("d")
+    with pytest.raises(StorageUnavailable, match="cannot be deleted, such as b"):
+        drops.run(moves=True, store=WrappedStore(drops.store, around))
+    assert (drops.keys(), drops.dropped()) == (["a", "b", "c", "d"], ["b"])
+
+
+def test_objects_that_a_writer_before_has_moved_stay_beside_those_of_the_next() -> None:
+    drops = Drops()
+    for number in "123":
+        if number != "3":
+            drops.store.delete_many(
+                [item.key for item in drops.store.list("_bookkeeper/")]
+            )  # another writer takes over
+            drops.desk = Drops().desk
+            drops.ledger = Ledger(drops.desk)
+        drops.put("a", rows=[number])
+        drops.run(moves=True)
+    assert drops.keys() == ["2", "3"]
+    first, second, third = drops.left()
+    assert (first, third) == ("_done/1/a", "_done/2/a") and second.startswith("_done/1/a.")
+    assert [drops.store.read(key) for key in (first, second, third)] == [ndjson(number) for number in "123"]
+
+
+def test_many_objects_that_may_not_be_read_stop_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("watcher", "waiting"):
+        monkeypatch.setattr(f"writers.watch.{module}.MOST_OBJECTS", 2)
+    drops = Drops()
+    drops.put("a", "b", "c", "d")
+    with pytest.raises(StorageUnavailable, match="403"):
+        drops.run(store=unreadable(drops, "a", "b", "c"))
+    assert (drops.keys(), drops.dropped()) == (["d"], ["a", "b", "c"])
+    drops.run()
+    assert drops.keys() == ["a", "b", "c", "d"]
+
+
+def test_an_instance_that_lost_its_lease_tells_of_nothing_that_waits() -> None:
+    drops, times = Drops(), list[float]()
+    drops.put("a")
+
+    class Lost(NoLease):
+        def hold(self, now: object) -> bool:
+            return len(times) < 3
+
+    def wait(seconds: float) -> object:
+        times.append(seconds)
+        drops.desk.clock.wait(seconds)  # no bookkeeper commits
+        if len(times) == 3:
+            seen.append(watcher.figures.waiting)
+            assert watcher.writer_figures is not None
+            watcher.writer_figures.waits()
+        return len(times) > 100
+
+    seen = list[int]()
+    watcher = drops.watcher(wait=wait, once=False)
+    watcher._lease = Lost()
+    watcher.run()
+    assert watcher.writer_figures is not None
+    assert (seen, watcher.figures.waiting, watcher.figures.oldest) == ([1], 0, None)
+    assert not watcher.writer_figures.waiting
 
 
 def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,20 @@ def test_a_bare_file_becomes_rows_once(drop: Drop) -> None:
     assert drop.lake.keys() == ["1", "2"]
 
 
+def test_a_bare_file_with_text_that_is_no_utf8_is_refused(drop: Drop) -> None:
+    out, texts = io.BytesIO(), pa.array([b"a", b"m\xff", b"z"], pa.binary())
+    key = pa.StringArray.from_buffers(3, texts.buffers()[1], texts.buffers()[2])
+    times = pa.array([drop.lake.clock.now] * 3, pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"timestamp": times, "key": key}), out)
+    drop.store.replace("a.parquet", out.getvalue())
+    with pytest.raises(SchemaRefused, match="UTF"):
+        drop.bare().take(drop.root, "a.parquet")
+    drop.put("b.parquet", "1")
+    drop.bare().take(drop.root, "b.parquet")
+    drop.tick()
+    assert drop.lake.keys() == ["1"]
+
+
 def test_many_files_announced_three_times_each_in_any_order_with_crashes_are_in_once(drop: Drop) -> None:
     rng = random.Random(7)
     for number in range(FILES):

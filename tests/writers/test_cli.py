@@ -179,6 +179,16 @@ def test_lines_refuses_options_that_make_no_sense(local: Desk, tmp_path: Path, o
     assert (done.exit_code, said in done.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("options", ["in.bad.ndjson", "a.ndjson --bad in.bad.ndjson", "--retry-bad in.bad.ndjson"])
+def test_lines_adds_no_bad_line_to_a_file_that_it_reads(local: Desk, tmp_path: Path, options: str) -> None:
+    (tmp_path / "in.bad.ndjson").write_text(_line("a") + "bad\n")
+    (tmp_path / "a.ndjson").symlink_to("in.bad.ndjson")
+    lines = ["lines", "--folder", _folder(local), "--name", "in", "--quiet", "--max-bad", "50"]
+    done = _writer(*lines, *options.split(), cwd=tmp_path)
+    assert (done.exit_code, "goes to another file" in done.stderr, local.txlogs()) == (2, True, [])
+    assert len((tmp_path / "in.bad.ndjson").read_text().splitlines()) == 2
+
+
 def test_lines_ends_with_exit_code_1_at_a_change_that_cannot_be_applied(tmp_path: Path) -> None:
     desk = Desk(f"file://{tmp_path}")
     keyed_card(desk)

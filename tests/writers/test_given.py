@@ -279,3 +279,30 @@ def test_a_coroutine_writes_and_publishes_in_a_thread(local: Desk) -> None:
 
     asyncio.run(work())
     assert local.keys() == ["a", "b", "c"]
+
+
+def no_utf8(*keys: bytes) -> pa.Table:
+    texts = pa.array(keys, pa.binary())
+    key = pa.StringArray.from_buffers(len(keys), texts.buffers()[1], texts.buffers()[2])
+    return pa.table({"timestamp": pa.array([WHEN] * len(keys), pa.timestamp("us", "UTC")), "key": key})
+
+
+@pytest.mark.parametrize("keys", [(b"a", b"m\xff", b"z"), (b"\xff",)])
+@pytest.mark.parametrize("how", ["table", "batch", "file", "task"])
+def test_text_that_is_no_utf8_is_refused_and_costs_no_other_row(
+    local: Desk, tmp_path: Path, keys: tuple[bytes, ...], how: str
+) -> None:
+    writer, bad = local.writer(), no_utf8(*keys)
+    pq.write_table(bad, tmp_path / "bad.parquet")
+    given = {"batch": bad.to_batches()[0], "file": tmp_path / "bad.parquet"}.get(how, bad)
+    if how == "task":
+        with writer.task().open() as files:
+            with pytest.raises(SchemaRefused, match="UTF"):
+                files.write(given)
+            files.write(rows("a"))
+        assert writer.take([files.result]) == 1
+    else:
+        writer.write(rows("a"))
+        with pytest.raises(SchemaRefused, match="UTF"):
+            writer.write(given)
+    assert writer.publish() is not None

@@ -83,10 +83,10 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
 
 
 def _check_files(files: tuple[str, ...], retry: str | None, bad: Path) -> None:
-    if retry and (files or bad.resolve() == Path(retry).resolve()):
-        raise click.UsageError(
-            "--retry-bad is read alone, and what is bad again goes to another file: give another --bad"
-        )
+    if retry and files:
+        raise click.UsageError("--retry-bad is read alone")
+    if any(bad.resolve() == Path(name).resolve() for name in (*files, *([retry] if retry else []))):
+        raise click.UsageError(f"{bad} is read, and what is bad goes to another file: give another --bad, or --name")
     if "-" in files and len(files) > 1:
         raise click.UsageError("- is stdin, and is read alone")
 

@@ -17,7 +17,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
+from datetime import time as time_of_day
 from decimal import Decimal
 from types import TracebackType
 from typing import Any
@@ -48,6 +49,10 @@ _LOOK_SECONDS = 1.0
 _BODY_REFUSED = (400, 413, 415, 422)
 _IN_USE = "One producer is one process at a time: end the other one, or take another producer and another directory."
 _GAP = "What is gone is not sent again. accept_gap(), then flush(), go on behind what is there."
+_TAKEN = (
+    "Does another program send as this producer, or was the directory restored or made anew? End the other one. "
+    "accept_gap(), then flush(), send these rows as the next sequence; where a proxy sends requests twice they are in."
+)
 
 
 class Client:
@@ -55,7 +60,7 @@ class Client:
     `url` of the server, `spool` a directory of this producer alone, which is made. `token`, or what gives it before
     each request. A request has at most `most_body` bytes (the server's --max-body), what waits `most_spooled`.
 
-    Raises NotPossible where another process has the directory. For one thread, but `send`.
+    Raises NotPossible where another process has the directory. For one thread, but `send`; not for use after a fork.
     """
 
     def __init__(
@@ -89,6 +94,9 @@ class Client:
         #: until when an earlier request may reach the server; one of the process before, too
         self._under_way_until = clock() + (_UNDER_WAY if self._spool.is_under_way else 0)
         self._accepts_gap = False
+        self._process = os.getpid()
+        #: how often the noted request was sent, as far as is known; one of the process before counts
+        self._tries = 1 if self._spool.is_under_way else 0
         #: requests that were laid aside by this object: `refused/` of the spool has their rows and the reasons
         self.refused = 0
 
@@ -102,6 +110,7 @@ class Client:
         Take rows: durable on this disk when it returns. Raises NotPossible and StorageUnavailable, and then has taken
         none; TypeError for values that JSON does not have, but dates, times, Decimal and UUID.
         """
+        self._check_process()
         lines = [json.dumps(row, default=_text, allow_nan=False, ensure_ascii=False).encode() + b"\n" for row in rows]
         size = sum(map(len, lines))
         if size > self._most_body:
@@ -119,6 +128,7 @@ class Client:
         Raises StorageUnavailable where that takes longer than `seconds`: call it again; NotPossible where the answer
         asks for more than another try. Nothing is lost by either.
         """
+        self._check_process()
         until = self._clock() + seconds
         if self._spool.is_new:
             self._spool.begin(self._state(until)[0] + 1)
@@ -126,8 +136,11 @@ class Client:
             request, body = found
             headers = {"Producer": self.producer, "Sequence": str(request.sequence)}
             status, answer = self._asked("POST", self._rows_url, until, body, headers)
-            if status == 200:
+            if status == 200 and answer.get("duplicate") and self._tries == 1:
+                self._taken_before(request, until)
+            elif status == 200:
                 self._spool.taken(request)
+                self._tries = 0
             elif status in _BODY_REFUSED:
                 self._refuse(request, f"{status}: {answer.get('error')}", until)
             elif status == 409 and isinstance(answer.get("next"), int):
@@ -138,7 +151,8 @@ class Client:
     def accept_gap(self) -> None:
         """
         Lets `flush` go on where requests that were in the table are not there any more: by a rollback, or because the
-        producer was forgotten. What is gone is not sent again.
+        producer was forgotten. What is gone is not sent again. Or where other rows have taken the next sequence: those
+        that wait take the one behind it.
         """
         self._accepts_gap = True
 
@@ -180,6 +194,7 @@ class Client:
         server that was started with other bounds refuses the body before it looks whether the sequence was taken.
         """
         self._let_arrive(until)
+        self._tries = 0
         if self._has_arrived(request, until):
             self._spool.taken(request)
             return
@@ -197,7 +212,22 @@ class Client:
         self._let_arrive(until)
         log.warning("sequences go on behind a gap", extra={"action": "send", "writer": self.producer, "cause": error})
         self._spool.begin(after)
+        self._accepts_gap, self._tries = False, 0
+
+    def _taken_before(self, request: Request, until: float) -> None:
+        """These rows were sent for the first time, and are not in: other rows have their sequence."""
+        self._tries = 0
+        if not self._accepts_gap:
+            self._spool.begin(request.sequence)
+            error = f"sequence {request.sequence} of {self.producer} was taken before its rows were sent"
+            raise NotPossible(f"{self._rows_url}: {error}", hint=_TAKEN)
+        self._spool.begin(self._state(until)[0] + 1)
         self._accepts_gap = False
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            hint = "Open a Client in every process, each with a producer and a directory of its own."
+            raise NotPossible(f"this client was opened by process {self._process}", hint=hint)
 
     def _let_arrive(self, until: float) -> None:
         left = self._under_way_until - self._clock()
@@ -216,6 +246,7 @@ class Client:
 
         def ask() -> tuple[int, Mapping[str, Any]]:
             nonlocal away
+            self._tries += body is not None
             status, answer, after, cause = self._answer(method, url, body, more)
             if status not in (0, 429) and status < 500:
                 return status, answer
@@ -269,7 +300,7 @@ class Client:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, datetime | date):
+    if isinstance(value, date | time_of_day):
         return value.isoformat()
     if isinstance(value, Decimal | UUID):
         return str(value)

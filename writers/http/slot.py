@@ -76,6 +76,8 @@ class Slot(Lane):
 
     def _pass_on(self, owner: str) -> None:
         """Until the lease is asked for again, requests are the owner's; a first request after a while asks for it."""
+        if (figures := self.table.figures.get(self.name)) is not None:
+            figures.goes_on()  # else the alert of a writer that waits would stay
         answer = refused(503, f"another instance serves {self.name}", "Send it again after Retry-After.", later())
         if owner != self.table.address:
             answer = replace(answer, owner=owner)
@@ -204,7 +206,10 @@ class Slot(Lane):
         for ask in self._asks:
             ask.answer(Answer(200, _state(ask.producer, published, committed)))
         for post in self._waiting:
-            if post.until_published:
+            if (number_of(published.get(post.producer)) or 0) < post.sequence:
+                hint = "Send it again with the same Sequence."
+                post.answer(refused(503, "a request that came with it took its turn, and was refused", hint, later()))
+            elif post.until_published:
                 post.answer(Answer(202, {**_state(post.producer, published, committed), **_about(post)}))
         self._asks, self._waiting = [], [post for post in self._waiting if not post.answered]
 

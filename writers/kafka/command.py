@@ -224,7 +224,7 @@ def metrics(tables: Sequence[Shared]) -> str:
 
 
 def _figures(tables: Sequence[Shared]) -> list[WriterMetrics]:
-    return [figures for shared in tables for figures in [*shared.figures.values()]]
+    return [figures for shared in tables for figures in shared.measured()]
 
 
 def _counts(tables: Sequence[Shared], elapsed: timedelta) -> dict[str, Any]:

@@ -325,6 +325,7 @@ class Run:
         self._writer.figures.behind = {
             (item.topic, str(item.number)): self._ages.seconds(item, lag.get(item), now) for item in self.cursors
         }
+        self._writer.figures.looked = now
 
     def _tell_kafka(self) -> None:
         """Only what the marks say: a txlog that is published may still be rejected."""

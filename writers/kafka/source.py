@@ -7,7 +7,7 @@ Leases save work; two instances that run one slot are told apart by the position
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Lock, Thread
@@ -32,6 +32,8 @@ from writers.writer import Writer
 log = logging.getLogger(__name__)
 
 TOPICS_EVERY = timedelta(seconds=30)
+#: so long after the last answer of Kafka, or look of a slot, its metrics go on by themselves
+_SILENT = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class Shared:
     failures: list[BaseException] = field(default_factory=list)
     _topics: Mapping[str, Topic] = field(default_factory=dict)
     _asked_at: datetime | None = None
+    _answered_at: datetime | None = None
     _lock: Lock = field(default_factory=Lock)
 
     @property
@@ -117,6 +120,7 @@ class Shared:
                 self._asked_at = now
                 try:
                     self._topics = self.cluster.topics(self.wanted.topics)
+                    self._answered_at = self.clock()
                     for name in self.wanted.topics:
                         if name not in self._topics:
                             log.error("topic is not there", extra={"action": "look", "topic": name})
@@ -147,10 +151,23 @@ class Shared:
             own = [item for item, (of, _) in [*self.stopped.items()] if of == slot]
             figures.stopped = {(item.topic, str(item.number)): 1 for item in own}
 
+    def measured(self) -> list[WriterMetrics]:
+        """The figures of its slots; what was not measured for long has waited since then."""
+        return [self._aged(figures) for figures in [*self.figures.values()]]
+
+    def _aged(self, figures: WriterMetrics) -> WriterMetrics:
+        times = [at for at in (figures.looked, self._answered_at) if at is not None]
+        silent = self.clock() - min(times) if times else timedelta(0)
+        if silent < _SILENT:
+            return figures
+        behind = {key: max(age or 0.0, silent.total_seconds()) for key, age in figures.behind.items()}
+        return replace(figures, behind=behind)
+
     def away(self, slot: str) -> None:
         """Another instance reads the slot: only its gauges count."""
         if (figures := self.figures.get(slot)) is not None:
             figures.lag, figures.behind, figures.stopped = {}, {}, {}
+            figures.goes_on()
 
     def stop_all(self, reason: str) -> None:
         """After `run` has ended by an error: no partition goes on; a topic that is not there counts as its first."""

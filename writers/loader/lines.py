@@ -25,7 +25,7 @@ from writers.loader.change_lines import change_table, split_deleted
 from writers.loader.formats import Format
 from writers.loader.growth import Growth, with_empty
 from writers.loader.records import BadLine, Row, UnknownColumn, table_of
-from writers.sources.row_files import as_json, batches, check_texts, empty
+from writers.sources.row_files import as_json, batches, empty
 from writers.sources.source import (
     STDIN,
     Block,
@@ -198,7 +198,6 @@ class Loader:
     def _take_rows(self, source: str, number: int, table: pa.Table) -> None:
         """Write rows from `number` on; where they do not fit their halves, and in the end all but the bad rows."""
         try:
-            check_texts(table)
             self._writer.write(table)
             self.rows += table.num_rows
         except SchemaRefused as exc:

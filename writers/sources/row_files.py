@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from bookkeeper.errors import NotPossible, SchemaRefused
+from bookkeeper.errors import CannotRead, NotPossible
+from bookkeeper.format.batch_size import batch_rows
 from bookkeeper.format.input_files import row_kind
 
 _TAIL_BYTES = 4096
@@ -30,14 +31,15 @@ def fingerprint(name: str) -> bytes:
         return f"{size}:".encode() + file.read()
 
 
-def batches(name: str, row: int) -> Iterator[tuple[int, int, pa.Table]]:
+def batches(name: str, row: int, data: bytes | None = None) -> Iterator[tuple[int, int, pa.Table]]:
     """
-    The rows from number `row` on: the number behind the last of them, how many there are in all, and the rows.
+    The rows from number `row` on: the number behind the last of them, how many there are in all, and the rows. With
+    `data`, the bytes of a stranger's file, no batch of Parquet is large, whatever a dictionary of it unpacks to.
 
     Raises NotPossible where the file is damaged or has fewer than `row` rows.
     """
     with _readable(name):
-        found = _parquet(name, row) if row_kind(name) == "Parquet" else _arrow(name, row)
+        found = _parquet(name, row, data) if row_kind(name) == "Parquet" else _arrow(name, row)
         for end, total, table in found:
             if table.num_rows:
                 yield end, total, table
@@ -58,17 +60,19 @@ def empty(name: str) -> pa.Table:
 def _readable(name: str) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError) as exc:
+    except (pa.ArrowException, OSError, CannotRead) as exc:
         raise NotPossible(f"{name} cannot be read as {row_kind(name)}: {str(exc)[:200]}") from exc
 
 
-def _parquet(name: str, row: int) -> Iterator[tuple[int, int, pa.Table]]:
+def _parquet(name: str, row: int, data: bytes | None) -> Iterator[tuple[int, int, pa.Table]]:
     with closing(pq.ParquetFile(name)) as file:
         counts = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
         total = sum(counts)
         group, end = _first(counts, row)
         size = sum(file.metadata.row_group(index).total_byte_size for index in range(len(counts)))
         most = max(1, min(_BATCH_ROWS, _BATCH_BYTES * total // max(1, size)))
+        if data is not None:
+            most = min(most, batch_rows(data, file.metadata))
         for batch in file.iter_batches(batch_size=most, row_groups=range(group, len(counts))):
             begin, end = end, end + batch.num_rows
             yield end, total, pa.Table.from_batches([batch]).slice(max(row - begin, 0))
@@ -93,16 +97,6 @@ def _first(counts: list[int], row: int) -> tuple[int, int]:
     begins = list(accumulate(counts, initial=0))
     index = sum(end <= row for end in begins[1:])
     return index, begins[index]
-
-
-def check_texts(table: pa.Table) -> None:
-    """
-    Raises SchemaRefused for texts that are not UTF-8: a file may hold them, and pyarrow reads them as they are.
-    """
-    try:
-        table.validate(full=True)
-    except pa.ArrowInvalid as exc:
-        raise SchemaRefused(str(exc)) from exc
 
 
 def as_json(row: pa.Table) -> tuple[bytes, bool]:

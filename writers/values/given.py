@@ -29,11 +29,30 @@ _HINT = (
 
 def as_table(rows: Any, schema: Schema) -> pa.Table:
     """
-    Rows as a table, not yet in the types of `schema`, which is the table's; raises SchemaRefused.
+    Rows as a table, not yet in the types of `schema`, which is the table's; raises SchemaRefused, also for text that is
+    not UTF-8: such rows would be in a table whose readers end at them.
 
     Python rows are a dict, a dataclass or a pydantic object, or a list or iterator of them; a key that a row lacks is
     null. Of a Path the whole file is read: `writer lines` loads large ones in pieces.
     """
+    if (found := _arrow(rows)) is not None:
+        check_texts(found)
+        return found
+    return _table([_mapping(row) for row in (rows if isinstance(rows, list | tuple | Iterator) else [rows])], schema)
+
+
+def check_texts(table: pa.Table) -> None:
+    """
+    Raises SchemaRefused for texts that are not UTF-8: a file may hold them, and pyarrow reads them as they are.
+    """
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid as exc:
+        raise SchemaRefused(str(exc)) from exc
+
+
+def _arrow(rows: Any) -> pa.Table | None:
+    """Arrow data, frames and files as a table; None for Python objects."""
     if type(rows).__name__ == "LazyFrame":  # of polars, which has no Arrow C stream until it is collected
         rows = rows.collect()
     if isinstance(rows, Path):
@@ -42,9 +61,7 @@ def as_table(rows: Any, schema: Schema) -> pa.Table:
         return pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table) or hasattr(rows, "__arrow_c_stream__"):
         return rows if isinstance(rows, pa.Table) else pa.table(rows)
-    if hasattr(rows, "__dataframe__"):  # pandas before 2.2
-        return from_dataframe(rows)
-    return _table([_mapping(row) for row in (rows if isinstance(rows, list | tuple | Iterator) else [rows])], schema)
+    return from_dataframe(rows) if hasattr(rows, "__dataframe__") else None  # pandas before 2.2
 
 
 def _file(path: Path) -> pa.Table:

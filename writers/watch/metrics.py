@@ -35,6 +35,10 @@ class WatchFigures:
         """How long the oldest object has waited; 0: none waits."""
         return 0.0 if self.oldest is None else max(0.0, (self.clock() - self.oldest).total_seconds())
 
+    def away(self) -> None:
+        """Another instance works here: of what waits, that one tells."""
+        self.waiting, self.left, self.oldest = 0, 0, None
+
     def count(self, result: str, number: int = 1) -> None:
         """Counts objects with this result."""
         self.objects[result,] += number

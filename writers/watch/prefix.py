@@ -13,14 +13,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from secrets import token_hex
 
 from bookkeeper.errors import AlreadyExists, Changed, Missing, NotPossible, StorageUnavailable, Unfit
 from bookkeeper.format import json_text
 from bookkeeper.stores.locations import local_path
-from bookkeeper.stores.store import ASIDE, Listed, Store, check_deletes_by_tag, create_once
+from bookkeeper.stores.store import ASIDE, Listed, Store, check_deletes_by_tag, content_tag, create_once
 from bookkeeper.stores.together import together
 from writers.watch.plan import MOST_BYTES, NO_POSITION, Plan, Planned, WatchPosition, is_hidden, other_prefix
 
@@ -178,24 +178,22 @@ class Prefix:
             stuck[item.key] = item
 
     def _finish(self, to: str, item: Planned) -> None:
-        with suppress(Changed):
+        with suppress(Changed), _going():
             if self._moves:
                 self._keep(to, item)
-            self._delete(item)
-
-    def _delete(self, item: Planned) -> None:
-        try:
             self.store.delete_if(item.key, item.tag)
-        except StorageUnavailable as exc:
-            raise Undeletable(str(exc)) from exc
 
     def _keep(self, key: str, item: Planned) -> None:
         try:
             data, tag = self.store.read_tagged(item.key, item.size)
         except (Missing, Unfit):
             return
-        if tag == item.tag:
+        if tag != item.tag:
+            return
+        try:
             create_once(self.store, key, data)
+        except AlreadyExists:  # of a writer before, whose plans were removed: their numbers are given again
+            create_once(self.store, f"{key}.{content_tag(data)[:12]}", data)
 
     def drop_empty(self, item: Planned) -> None:
         """An object without rows goes as one of a plan does; raises StorageUnavailable, Undeletable where it stays."""
@@ -213,8 +211,8 @@ class Prefix:
         said = {"key": item.key, "tag": item.tag, "size": item.size, "reason": reason[:_MOST_REASON]}
         with suppress(AlreadyExists):  # an earlier run had another reason
             create_once(self.store, f"{key}.reason.json", json.dumps(said).encode())
-        with suppress(Changed):
-            self._delete(item)
+        with suppress(Changed), _going():
+            self.store.delete_if(item.key, item.tag)
         return key
 
     def _plan(self, position: WatchPosition) -> bytes:
@@ -226,6 +224,14 @@ class Prefix:
     def _known(self) -> dict[str, tuple[str, WatchPosition]]:
         found = ((item.key, _NAMED.fullmatch(item.key)) for item in self.store.list(OWN))
         return {key: (name[1], WatchPosition(int(name[2]), name[3])) for key, name in found if name is not None}
+
+
+@contextmanager
+def _going() -> Iterator[None]:
+    try:
+        yield
+    except StorageUnavailable as exc:
+        raise Undeletable(str(exc)) from exc
 
 
 def _version_of(item: Planned) -> str:

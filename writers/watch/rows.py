@@ -19,9 +19,10 @@ from writers.loader.formats import Format, format_of
 from writers.loader.growth import Growth, with_empty
 from writers.loader.lines import FEW_LINES, ParseRows
 from writers.loader.records import BadLine, Row, table_of
-from writers.sources.row_files import batches, check_texts, empty
+from writers.sources.row_files import batches, empty
 from writers.sources.source import Block, SourceLine, SourcePosition, file_blocks, first_line
 from writers.values.cast import unknown_columns
+from writers.values.given import check_texts
 from writers.writer import Writer
 
 _MOST_READERS, _FDS = 100, Path("/proc/self/fd")
@@ -70,7 +71,11 @@ class ObjectReader:
         """All rows of the object; raises NoRows."""
         with _spooled(data) as name:
             try:
-                return self._of_lines(self._reading.form(key), name) if row_kind(name) is None else self._of_rows(name)
+                return (
+                    self._of_lines(self._reading.form(key), name)
+                    if row_kind(name) is None
+                    else self._of_rows(name, data)
+                )
             except _UNREADABLE as exc:
                 raise NoRows(str(exc).replace(name, key)) from exc
 
@@ -87,9 +92,9 @@ class ObjectReader:
                     self._writer.ask(growth.of_block(block, header) or [])
         self._readers.clear()
 
-    def _of_rows(self, name: str) -> pa.Table:
+    def _of_rows(self, name: str, data: bytes) -> pa.Table:
         tables, size = [empty(name)], 0
-        for _, _, table in batches(name, 0):
+        for _, _, table in batches(name, 0, data):
             check_texts(table)
             size += table.nbytes
             self._check_size(size)

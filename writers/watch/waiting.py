@@ -5,18 +5,18 @@ A listing is only a hint: what it shows may be gone, or be another version, and 
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import nsmallest
 
 from bookkeeper.errors import Missing, NotAFile, StorageUnavailable
-from bookkeeper.stores.store import Listed
+from bookkeeper.stores.store import Listed, is_key
 from writers.timing import Clock
 from writers.watch.halves import Halves
 from writers.watch.metrics import WatchFigures
 from writers.watch.plan import MOST_KEY_BYTES, MOST_NAME_BYTES, MOST_OBJECTS
-from writers.watch.prefix import Prefix
+from writers.watch.prefix import Prefix, Undeletable
 from writers.watch.rows import Reading
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,10 @@ class Waiting:
         self._listed_at: datetime | None = None
         #: keys that are not taken, of the last listing; and those of which the log has said so
         self._left, self._said = set[str](), set[str]()
+        #: objects of the last listing that are dated ahead of this clock, and since when they are listed so
+        self._ahead = dict[Listed, datetime]()
+        #: keys that may not be read, which are tried behind all others
+        self._unread = set[str]()
         #: whether an event came since the last listing
         self._soon = False
         #: whether younger objects than may be taken were listed; whether the listing had more than it gave; whether
@@ -92,9 +96,10 @@ class Waiting:
         """A run begins: it lists anew."""
         self._listed, self._listed_at = {}, None
 
-    def moves_on(self) -> None:
+    def moves_on(self, key: str) -> None:
         """An object was read."""
         self._moved = True
+        self._unread.discard(key)
 
     def not_read(self, key: str, why: object) -> None:
         """An object was gone, no file, or refused when it was read; the next listing shows what it is."""
@@ -102,6 +107,9 @@ class Waiting:
             self._leave(key, str(why))
         if isinstance(why, Missing):
             self._suspects.clear(key)
+            self._unread.discard(key)
+        elif isinstance(why, StorageUnavailable) and not isinstance(why, Undeletable):
+            self._unread |= {key} if len(self._unread) < MOST_LISTED else set()
 
     def batch(self) -> list[Listed]:
         """The next batch; empty where nothing is to be taken now. Raises StorageUnavailable."""
@@ -129,24 +137,36 @@ class Waiting:
         self._young = self._cut = self._moved = self._soon = False
         self._figures.waiting, self._figures.oldest = 0, None
         self._left, now = set(), self._clock()
-        found = nsmallest(MOST_LISTED, self._fit(now), key=lambda item: (item.modified, item.key))
+        order = lambda item: (item.key in self._unread, item.modified, item.key)  # noqa: E731
+        found = nsmallest(MOST_LISTED, self._fit(now), key=order)
         self._cut = len(found) == MOST_LISTED
         self._listed, self._listed_at = {item.key: item for item in found}, now
 
     def _fit(self, now: datetime) -> Iterator[Listed]:
         """Those that may be taken."""
-        figures = self._figures
+        figures, before, self._ahead = self._figures, self._ahead, {}
         for item in self._prefix.objects():
             figures.waiting += 1
             figures.oldest = min(figures.oldest or item.modified, item.modified)
             if why := self._unfit(item):
                 self._leave(item.key, why)
-            elif self._wanted.settle and now - item.modified < self._wanted.settle:
+            elif self._wanted.settle and now - self._since(item, before, now) < self._wanted.settle:
                 self._young = True
             else:
                 yield item
 
+    def _since(self, item: Listed, before: Mapping[Listed, datetime], now: datetime) -> datetime:
+        """When it was written; of what is dated ahead of this clock, since when it is listed so."""
+        if item.modified <= now:
+            return item.modified
+        since = before.get(item, now)
+        if len(self._ahead) < MOST_LISTED:
+            self._ahead[item] = since
+        return since
+
     def _unfit(self, item: Listed) -> str:
+        if not is_key(item.key):
+            return "its key has an empty folder"
         name = item.key.rpartition("/")[2]
         if _bytes(item.key) > MOST_KEY_BYTES or _bytes(name) > MOST_NAME_BYTES:
             return f"its name has more than {MOST_NAME_BYTES} bytes, or its path more than {MOST_KEY_BYTES}"

@@ -144,6 +144,9 @@ class Watcher:
         """One run of the writer; True when a stop was requested, or all is in. False: the lease is another's."""
         self._published = None
         if not self._lease.hold(self._clock()):
+            self.figures.away()
+            if self.writer_figures is not None:
+                self.writer_figures.goes_on()
             return False
         with ExitStack() as stack:
             writer = stack.enter_context(self._opened())
@@ -283,7 +286,7 @@ class Watcher:
         except Undeletable as exc:
             self._waiting.not_read(item.key, exc)
             return None
-        self._waiting.moves_on()
+        self._waiting.moves_on(item.key)
         return rows
 
     def _rows_of(self, writer: Writer, newer: NewerCard, item: Planned, data: bytes) -> int | None:
