@@ -179,6 +179,18 @@ def test_lines_refuses_options_that_make_no_sense(local: Desk, tmp_path: Path, o
     assert (done.exit_code, said in done.stderr) == (2, True)
 
 
+def test_lines_of_files_whose_names_are_no_utf8(local: Desk, tmp_path: Path) -> None:
+    files = [os.fsdecode(b"\xff.ndjson"), os.fsdecode(b"\xfe.ndjson")]
+    for key, name in zip("ab", files, strict=True):
+        (tmp_path / name).write_text(_line(key) + "bad\n")
+    for given in (files[:1], files, files):
+        done = _writer("lines", "--folder", _folder(local), "--name", "in", "--quiet", *given, cwd=tmp_path)
+        assert done.exit_code == 0, done.stderr
+    assert sorted(row["key"] for row in local.rows()) == ["a", "b"]
+    shown = _writer("position", "--folder", _folder(local), "--name", "in", cwd=tmp_path)
+    assert shown.exit_code == 0 and "\\udcfe.ndjson" in shown.stdout
+
+
 @pytest.mark.parametrize("options", ["in.bad.ndjson", "a.ndjson --bad in.bad.ndjson", "--retry-bad in.bad.ndjson"])
 def test_lines_adds_no_bad_line_to_a_file_that_it_reads(local: Desk, tmp_path: Path, options: str) -> None:
     (tmp_path / "in.bad.ndjson").write_text(_line("a") + "bad\n")

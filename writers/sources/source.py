@@ -121,7 +121,7 @@ def position_of(files: Sequence[str], place: SourcePosition, began: bytes = b"")
         "head": _head(name, now, place.offset),
         "offset": place.offset,
         "line": place.line,
-        "before": _hash("\n".join(map(_identity, files[: place.index])).encode()),
+        "before": _hash(os.fsencode("\n".join(map(_identity, files[: place.index])))),
     }
     return json.dumps(data, separators=(",", ":")).encode()
 
@@ -144,7 +144,7 @@ def place_of(files: Sequence[str], position: bytes | None) -> SourcePosition:
     if data["file"] not in names:
         raise NotPossible(f"this writer has read {data['file']} last, which is not among the files", hint=hint)
     index = names.index(data["file"])
-    if _hash("\n".join(names[:index]).encode()) != data["before"]:
+    if _hash(os.fsencode("\n".join(names[:index]))) != data["before"]:
         raise NotPossible(f"the files before {data['file']} are not those that were read before it", hint=hint)
     name, offset = files[index], data["offset"]
     if _is_short(name, offset) or _head(name, beginning(name), offset) != data["head"]:
@@ -161,7 +161,8 @@ def _another_file(name: str, offset: int) -> NotPossible:
 
 def _identity(name: str) -> str:
     path = str(Path(name).resolve())
-    return path if len(path.encode()) <= _PATH_BYTES else f"sha256:{hashlib.sha256(path.encode()).hexdigest()}"
+    named = os.fsencode(path)  # a name on a disk need not be UTF-8
+    return path if len(named) <= _PATH_BYTES else f"sha256:{hashlib.sha256(named).hexdigest()}"
 
 
 def _is_short(name: str, offset: int) -> bool:
