@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from bookkeeper.config.settings import Reaper
+from bookkeeper.config.units import LONGEST, millis
 from bookkeeper.errors import TableUnusable
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def rules(settings: Reaper, properties: Mapping[str, str], main: "SnapshotRef | 
     if main is not None:
         age = age if main.max_snapshot_age_ms is None else main.max_snapshot_age_ms
         least = main.min_snapshots_to_keep or least
-    of_table = OLDER_THAN if age is None else timedelta(milliseconds=age)
+    of_table = OLDER_THAN if age is None else timedelta(milliseconds=min(age, millis(LONGEST)))
     return Rules(
         older_than=of_table if settings.older_than is None else settings.older_than,
         retain_last=settings.retain_last or least or RETAIN_LAST,

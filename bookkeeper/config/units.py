@@ -5,9 +5,10 @@ Durations and sizes as people write them (`10m`, `1.5h`, `128MiB`), and times in
 import re
 from datetime import UTC, datetime, timedelta
 
+#: now minus the longest duration is still a date
+LONGEST = timedelta(days=36500)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_LONGEST_SECONDS = 36500 * 86400
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?")
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _BYTES |= {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -21,8 +22,7 @@ def duration(text: str) -> timedelta:
     if not match:
         raise ValueError("a duration such as 500ms, 10s, 10m, 24h or 7d")
     seconds = float(match[1]) * _SECONDS[match[2]]
-    if seconds > _LONGEST_SECONDS:
-        # Now minus the duration must still be a date.
+    if seconds > LONGEST.total_seconds():
         raise ValueError("a duration of at most 36500d")
     return timedelta(seconds=seconds)
 

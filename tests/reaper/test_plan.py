@@ -57,6 +57,16 @@ def test_the_tables_own_properties_stand_in_for_missing_settings() -> None:
     assert make_plan(table(*line(9), properties=own), Reaper(retain_last=1), minute(9)).expire == (1, 2, 3, 4, 5, 6, 7)
 
 
+def test_an_age_that_is_there_to_keep_all_for_ever_expires_nothing() -> None:
+    """Iceberg's numbers are 64 bits wide: no date lies that long ago."""
+    most = 2**63 - 1
+    forever = {"history.expire.max-snapshot-age-ms": str(most)}
+    assert make_plan(table(*line(9), properties=forever), Reaper(retain_last=1), minute(60)).expire == ()
+    main = SnapshotRef.model_validate({"snapshot-id": 9, "type": "branch", "max-snapshot-age-ms": most})
+    metadata = table(*line(9)).model_copy(update={"refs": {"main": main}})
+    assert make_plan(metadata, Reaper(retain_last=1), minute(60)).expire == ()
+
+
 def test_without_any_setting_ten_minutes_and_a_hundred_snapshots_are_kept() -> None:
     assert make_plan(table(*line(120)), Reaper(), minute(1000)).expire == tuple(range(1, 21))
     assert make_plan(table(*line(200)), Reaper(retain_last=1), minute(200)).expire == tuple(range(1, 190))

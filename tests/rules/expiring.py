@@ -264,9 +264,9 @@ def an_unknown_expiry_is_success(rightly: Any, *given: Any) -> Any:
 @breaks(
     "reaper.expiry.expiry_plan.rules", "reaper.expiry.verify_journal.rules", "reaper.orphans.rules", "reaper.run.rules"
 )
-def gc_is_always_enabled(rightly: Any, settings: Any, properties: Any) -> Any:
+def gc_is_always_enabled(rightly: Any, settings: Any, properties: Any, main: Any = None) -> Any:
     """The table's property is not asked."""
-    return rightly(settings, {key: value for key, value in properties.items() if key != "gc.enabled"})
+    return rightly(settings, {key: value for key, value in properties.items() if key != "gc.enabled"}, main)
 
 
 @rule(
@@ -316,9 +316,9 @@ def refs_hold_nothing(rightly: Any, metadata: Any, history: Any) -> dict[int, li
     Fails(f"{PLAN}test_the_last_ones_are_retained_however_old"),
 )
 @breaks("reaper.expiry.expiry_plan.rules")
-def none_is_retained(rightly: Any, settings: Any, properties: Any) -> Any:
+def none_is_retained(rightly: Any, settings: Any, properties: Any, main: Any = None) -> Any:
     """retain-last is 1."""
-    return replace(rightly(settings, properties), retain_last=1)
+    return replace(rightly(settings, properties, main), retain_last=1)
 
 
 @rule(
