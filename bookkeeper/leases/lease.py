@@ -104,9 +104,10 @@ class FileLease:
             if isinstance(exc, BlockingIOError):
                 return False
             raise
-        os.ftruncate(handle, 0)
-        os.write(handle, f"{self.holder} since {now.isoformat()}\n".encode())
         self.handle = handle
+        with suppress(OSError):  # it is for people; who deletes files works on a full disk, too
+            os.ftruncate(handle, 0)
+            os.write(handle, f"{self.holder} since {now.isoformat()}\n".encode())
         return True
 
     def release(self) -> None:

@@ -1,10 +1,15 @@
 """The lease: one at a time, given back however its holder ends, and harmless when it is lost."""
 
+import errno
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
+from bookkeeper.errors import StorageUnavailable
 from bookkeeper.leases.lease import FileLease, NoLease, lease_on
 from bookkeeper.stores.open import open_store
 from tests.support.crew import Crew
@@ -28,6 +33,21 @@ def test_one_at_a_time_has_it_and_keeps_it(tmp_path: Path) -> None:
     mine, other = lease(tmp_path), lease(tmp_path, "other")
     assert [mine.hold(NOW), other.hold(NOW), mine.hold(NOW)] == [True, False, True]
     assert (tmp_path / "lease").read_text().startswith("me since 2026")
+
+
+def test_on_a_full_disk_it_is_taken_and_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = lease(tmp_path), lease(tmp_path, "other")
+
+    def full(handle: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bookkeeper.leases.lease.os.write", full)
+        with suppress(StorageUnavailable):
+            mine.hold(NOW)
+    assert [mine.hold(NOW), other.hold(NOW)] == [True, False]
+    mine.release()
+    assert other.hold(NOW)
 
 
 def test_it_can_be_given_back(tmp_path: Path) -> None:
