@@ -20,7 +20,7 @@ from tests.support.crew import Crew
 pytestmark = pytest.mark.spark
 
 #: two such waits are shorter than pytest's limit for a test, which ends the whole run
-WAIT_SECONDS = 120
+WAIT_SECONDS = 280
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
