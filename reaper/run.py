@@ -112,7 +112,7 @@ def _parts(
     if context.settings.reaper.engine == SPARK:
         checkpoints, table, plan = _plan_now(context, now)
         context.guard.log_cut_off(table, checkpoints, plan.expire)
-        yield Reaped(snapshots=expire_with_spark(context, plan, expire_on_spark))
+        yield Reaped(snapshots=expire_with_spark(context, plan, now, expire_on_spark))
     while context.settings.reaper.engine == OWN and (step := expire_step(context, now)) is not None:
         yield step
     yield _delete_old_metadata(context, old)

@@ -25,7 +25,8 @@ from bookkeeper.console.options import DURATION, Instant, load_settings, pick_ta
 from bookkeeper.errors import NotPossible
 from spark_jobs import compact, job, procedures, register, session
 from spark_jobs.rewrite_groups import cause
-from spark_jobs.table import location, main_head, main_history
+from spark_jobs.table import load, location, main_head, main_history
+from spark_jobs.table import metadata as table_metadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -143,18 +144,24 @@ def expire_snapshots(
     """
     Expire old snapshots and delete their files. Prefer the reaper.
 
-    The newest append and the bookkeeper's newest snapshot stay: streams and marks need them. But this job
-    does not know your consumers: one that is further behind than --older-than loses its place and its query
-    ends. The reaper knows the registered consumers and waits for them.
+    The newest append and the bookkeeper's newest snapshot stay, as streams and marks need them; so do the newest
+    commits of streams that write, and staged snapshots for five days. But this job does not know
+    your consumers: one that is further behind than --older-than loses its place and its query ends. The reaper
+    knows the registered consumers and waits for them.
 
     \b
     Example: python -m spark_jobs.maintain expire-snapshots --older-than 1d --dry-run
     """
+    from bookkeeper.history.main_history import MAIN
+
     _refuse_to_delete(work)
-    found = expiry.rules(work.table.reaper, work.properties())
-    keep, last = older_than or found.older_than, retain_last or found.retain_last
     history = main_history(work.spark, work.name)
-    cutoff = procedures.expire_before(history, before or work.now - keep)
+    metadata = table_metadata(work.spark, load(work.spark, work.name))
+    found = expiry.rules(work.table.reaper, metadata.properties, metadata.refs.get(MAIN))
+    keep, last = older_than or found.older_than, retain_last or found.retain_last
+    needed = procedures.needed_by_others(metadata, work.table.reaper, work.now)
+    procedures.check_main(metadata, history, procedures.expire_before(history, work.now, needed), work.now)
+    cutoff = procedures.expire_before(history, before or work.now - keep, needed)
     for snapshot in procedures.expired(history, cutoff, last):
         click.echo(f"-- snapshot {snapshot.snapshot_id} {snapshot.committed_at.isoformat()} {snapshot.operation}")
     work.call(procedures.expire_snapshots(work.name, cutoff, last))

@@ -4,16 +4,18 @@ Iceberg's maintenance procedures as SQL, and the rules of a queue that they must
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from bookkeeper.config.units import format_duration
+from bookkeeper.config.units import epoch_ms, format_duration, from_epoch_ms
 from bookkeeper.errors import NotPossible, Retry
 
 if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
     from pyspark.sql.types import StructType
 
+    from bookkeeper.config.settings import Reaper
     from spark_jobs.table import Snapshot
 
 #: Iceberg's procedure refuses anything younger.
@@ -34,15 +36,43 @@ class Txlog(Protocol):
     def modified(self) -> datetime: ...
 
 
-def expire_before(history: Sequence[Snapshot], cutoff: datetime) -> datetime:
+def expire_before(history: Sequence[Snapshot], cutoff: datetime, needed: Iterable[datetime] = ()) -> datetime:
     """
-    The cutoff, moved back so that the newest append and the bookkeeper's newest snapshot stay.
+    The cutoff, moved back so that the newest append and the bookkeeper's newest snapshot stay, and what is `needed`.
 
     A stream's offset stands on the newest append, and the marks name the snapshot they came with.
     """
     appends = [s.committed_at for s in history if s.operation == "append"]
     bookkeepers = [s.committed_at for s in history if s.by_bookkeeper]
-    return min([cutoff, *appends[:1], *bookkeepers[:1]])
+    return min([cutoff, *appends[:1], *bookkeepers[:1], *needed])
+
+
+def needed_by_others(metadata: TableMetadata, settings: Reaper, now: datetime) -> list[datetime]:
+    """
+    The times of the newest commits of streams that write, and of what is staged to be published, for five days.
+    """
+    from bookkeeper.history import others
+    from bookkeeper.history.main_history import MainHistory
+
+    history = MainHistory(metadata)
+    streams = [history.snapshots[index] for index in others.newest_of_streams(history, settings, now)]
+    oldest_ms = epoch_ms(now - others.STAGED_FOR)
+    staged = [item for item in others.waiting(history) if item.timestamp_ms >= oldest_ms]
+    return [from_epoch_ms(item.timestamp_ms) for item in (*streams, *staged)]
+
+
+def check_main(metadata: TableMetadata, history: Sequence[Snapshot], needed: datetime, now: datetime) -> None:
+    """
+    Raises NotPossible where Iceberg takes what is needed, whatever it is told: by what main says of its snapshots.
+    """
+    from bookkeeper.history import others
+
+    taken = others.taken_by_main(metadata, now)
+    if any(item.snapshot_id in taken and item.committed_at >= needed for item in history):
+        raise NotPossible(
+            "Iceberg would expire what streams or marks need: by what main says of the age of its snapshots",
+            hint="ALTER TABLE ... REPLACE BRANCH main without SNAPSHOT RETENTION, or the reaper, which keeps it.",
+        )
 
 
 def expired(history: Sequence[Snapshot], before: datetime, retain_last: int) -> list[Snapshot]:

@@ -84,9 +84,7 @@ class TableOutput:
         return None
 
     def _check_known(self, history: MainHistory, plan: Plan) -> None:
-        from bookkeeper.history.main_history import is_first
-
-        if history.snapshots and not is_first(history.snapshots[0]):
+        if not history.is_whole:
             raise NotPossible(
                 f"nothing tells any more whether {self.table} has the rows of snapshot {plan.snapshot}: its commits "
                 "since the first batch was begun are expired",

@@ -136,10 +136,7 @@ class Loaded:
 
     def has_all_after(self, offset: Offset) -> bool:
         """Whether a stream from this offset misses nothing that was committed after it."""
-        from bookkeeper.history.main_history import is_first
-
-        kept = self.history.snapshots
-        return offset.snapshot in self.history.index if offset.snapshot is not None else not kept or is_first(kept[0])
+        return offset.snapshot in self.history.index if offset.snapshot is not None else self.history.is_whole
 
     def _since(self, moment: datetime) -> Offset:
         from bookkeeper.history.checkpoint import Offset
@@ -173,10 +170,10 @@ def left_out(spark: SparkSession, loaded: Loaded) -> tuple[int, int]:
 
     The first are in files of expired snapshots; of rewritten files nothing says which rows were read before.
     """
-    from bookkeeper.history.main_history import is_append, is_first
+    from bookkeeper.history.main_history import is_append
 
     kept = loaded.history.snapshots
-    if not kept or is_first(kept[0]):
+    if loaded.history.is_whole:
         return 0, 0
     entries = spark.sql(
         "SELECT snapshot_id AS id, sum(data_file.record_count) AS rows "

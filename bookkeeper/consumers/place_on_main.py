@@ -11,7 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.consumers.place import Place
 from bookkeeper.errors import PlaceExpired, RolledBack
-from bookkeeper.history.main_history import MainHistory, is_append, is_delete, is_first, walk
+from bookkeeper.history.main_history import MainHistory, is_append, is_delete, walk
 
 _BEGIN_ELSE = 'Begin at "beginning", which is all that the table holds, or at a later time.'
 
@@ -24,7 +24,7 @@ def beginning(history: MainHistory) -> Place:
         return Place(history.table)
     first = history.snapshots[0]
     # Nothing was there before the table's first one; what another operation put there, a stream would pass over.
-    return _at(history, first, 0, whole=not (is_first(first) and (is_append(first) or is_delete(first))))
+    return _at(history, first, 0, whole=not (history.is_whole and (is_append(first) or is_delete(first))))
 
 
 def oldest(history: MainHistory) -> Place:

@@ -53,11 +53,26 @@ class MainHistory:
         self.snapshots = list(walk(self.by_id, main.snapshot_id))[::-1] if main else []
         self.index = {snapshot.snapshot_id: index for index, snapshot in enumerate(self.snapshots)}
         self.newest_append = max((index for index, item in enumerate(self.snapshots) if is_append(item)), default=0)
+        self._was_main = {entry.snapshot_id for entry in metadata.snapshot_log}
 
     def beside(self) -> list[Snapshot]:
         """The snapshots that are not on main, oldest first."""
         others = (item for item in self.by_id.values() if item.snapshot_id not in self.index)
         return sorted(others, key=lambda item: (item.timestamp_ms, item.sequence_number or 0))
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether none of main is expired, as its oldest that is kept is its first ever; True in an empty history."""
+        if not self.snapshots:
+            return True
+        first = self.snapshots[0]
+        # Numbers that commits to branches took, and staged ones, came to no snapshot of main.
+        others = sum(
+            (item.sequence_number or 0) < (first.sequence_number or 0)
+            for item in self.by_id.values()
+            if item.snapshot_id not in self.index and item.snapshot_id not in self._was_main
+        )
+        return is_first(first, others)
 
     def first_since(self, moment: datetime) -> int | None:
         """
@@ -66,16 +81,15 @@ class MainHistory:
         """
         at_ms = moment.timestamp() * 1000
         index = next((at for at, item in enumerate(self.snapshots) if item.timestamp_ms >= at_ms), len(self.snapshots))
-        return None if index == 0 and self.snapshots and not is_first(self.snapshots[0]) else index
+        return None if index == 0 and not self.is_whole else index
 
     def begins_behind(self, snapshot: int | None) -> bool:
         """
         Whether the oldest that is kept is the child of this one (None: the first ever); True in an empty history.
         """
-        if not self.snapshots:
-            return True
-        first = self.snapshots[0]
-        return is_first(first) if snapshot is None else first.parent_snapshot_id == snapshot
+        if snapshot is None or not self.snapshots:
+            return self.is_whole
+        return self.snapshots[0].parent_snapshot_id == snapshot
 
     @cached_property
     def bytes_after(self) -> Sequence[int]:
@@ -188,9 +202,10 @@ def is_ours(snapshot: Snapshot) -> bool:
     return any(key.startswith("bookkeeper.") for key in keys)
 
 
-def is_first(snapshot: Snapshot) -> bool:
+def is_first(snapshot: Snapshot, others: int = 0) -> bool:
     """
-    Whether it is the table's first one ever. No parent is no proof: pyiceberg removes an expired one from its child.
+    Whether it is main's first one ever, where so many `others` have smaller numbers and never were main's. No parent is
+    no proof: pyiceberg removes an expired one from its child.
 
     A commit with delete files takes a number for each of its steps, which its first snapshot tells. In a table that was
     of format v1 snapshots have the number 0, and the first one after these the number 1: so all files must be its own.
@@ -198,7 +213,7 @@ def is_first(snapshot: Snapshot) -> bool:
     said = str(snapshot.summary.additional_properties.get(NUMBERS, "")) if snapshot.summary else ""
     numbers = int(said) if said.isdecimal() and len(said) < 20 else 1
     alone = counted(snapshot, "total-data-files") <= counted(snapshot, "added-data-files")
-    return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= max(1, numbers) and alone
+    return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= max(1, numbers) + others and alone
 
 
 def is_older(metadata: TableMetadata, snapshot: int | None, copy: MarksCopy | None) -> bool:

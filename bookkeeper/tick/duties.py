@@ -60,10 +60,12 @@ class Duties:
         self.marks_size.check(view.marks, now)
         try:
             view = renew(self.ledger, view, self.settings, now)
-            after = self.columns.run(view, now)
-            after = None if after is None else self.rewrites.run(after, now)
-            after = None if after is None else self.folds.run(after, now)
-            return None if after is None else self.retention.run(after, now)
+            for run in (self.columns.run, self.rewrites.run, self.folds.run, self.retention.run):
+                after = run(view, now)
+                if after is None:
+                    return None
+                view = after
+            return view
         except Retry as error:
             # The commit may have been applied or not: the next load shows which files are still there.
             about = {"action": "retain", "table": self.settings.name, "cause": str(error)}

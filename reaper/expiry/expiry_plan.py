@@ -25,23 +25,16 @@ from bookkeeper.config.units import format_duration, millis
 from bookkeeper.contract import marks, marks_json
 from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.errors import HistoryChanged, MarksLost
-from bookkeeper.history.consumer_state import hold_limit
-from bookkeeper.history.main_history import MAIN, MainHistory, is_append, is_older, is_ours, staged_as, walk
+from bookkeeper.history.main_history import MAIN, MainHistory, is_append, is_older, is_ours, walk
+from bookkeeper.history.others import STAGED_FOR, newest_of_streams, waiting
 from reaper.clock import EPOCH
 from reaper.consumer_guard import Hold
 
 #: a table without a commit for this long is quiet, or our clock runs ahead: the brake cannot tell
 QUIET = timedelta(days=1)
-#: Iceberg's history.expire.max-snapshot-age-ms
-STAGED_FOR = timedelta(days=5)
-#: in the summary of a snapshot that published a staged one
-_PUBLISHED = "published-wap-id"
-#: in the summaries of streams that write: of which query of Spark or job of Flink the commit is, and that it is one of
-#: Kafka Connect's, whose offsets follow
-_STREAMS = ("spark.sql.streaming.queryId", "flink.job-id")
-_CONNECT, _CONNECT_OFFSETS = "kafka.connect.commit-id", "kafka.connect.offsets."
 STREAM = "newest commit of a stream, or after it"
 APPEND = "newest append, or after it"
+YOUNG, LAST = "younger than", "retain-last"
 MARKS = "the marks' snapshot, or after it"
 
 
@@ -82,7 +75,8 @@ def make_plan(
     history = MainHistory(metadata)
     append = _newest_append(history)
     refs = _reasons_of_refs(metadata, history)
-    starts = [*_starts(metadata, history, append, holds, descends), *_streams(history, settings, now)]
+    streams = ((STREAM, index) for index in newest_of_streams(history, settings, now))
+    starts = [*_starts(metadata, history, append, holds, descends), *streams]
     reasons = {
         **_on_main(history, limits, now, refs, starts),
         **_beside_main(history, limits, now, refs, append, holds),
@@ -133,22 +127,6 @@ def _starts(
         yield hold.reason, history.index.get(hold.snapshot or 0, 0)
 
 
-def _streams(history: MainHistory, settings: Reaper, now: datetime) -> Iterator[tuple[str, int]]:
-    """
-    The newest commit of each stream that writes, of those within max-hold. Started again, the stream looks for it:
-    where it is gone, what was committed last is committed once more.
-    """
-    newest = dict[tuple[str, str], int]()
-    for index, snapshot in enumerate(history.snapshots):
-        said = snapshot.summary.additional_properties if snapshot.summary else {}
-        newest |= {(key, str(said[key])): index for key in _STREAMS if key in said}
-        if _CONNECT in said:
-            newest |= {(key, ""): index for key in said if key.startswith(_CONNECT_OFFSETS)}
-    if newest:
-        limit = hold_limit(history, settings, now)
-        yield from ((STREAM, index) for index in newest.values() if index >= limit)
-
-
 def _on_main(
     history: MainHistory,
     limits: Rules,
@@ -161,7 +139,7 @@ def _on_main(
     held = False
     for index, snapshot in enumerate(history.snapshots):
         why = list(refs.get(snapshot.snapshot_id, ()))
-        why += [f"retain-last {limits.retain_last}"] if index >= first_retained else []
+        why += [f"{LAST} {limits.retain_last}"] if index >= first_retained else []
         why += _too_young(snapshot, limits, now)
         why += [reason for reason, start in starts if index >= start]
         result[snapshot.snapshot_id] = tuple(why) or (("after a kept one",) if held else ())
@@ -179,12 +157,11 @@ def _beside_main(
 ) -> dict[int, tuple[str, ...]]:
     result: dict[int, tuple[str, ...]] = {}
     staged = replace(limits, older_than=max(limits.older_than, STAGED_FOR))
-    summaries = [snapshot.summary.additional_properties for snapshot in history.snapshots if snapshot.summary]
-    published = {said.get(_PUBLISHED, "") for said in summaries}
+    unpublished = {snapshot.snapshot_id for snapshot in waiting(history)}
     for snapshot in history.beside():
         why = list(refs.get(snapshot.snapshot_id, ()))
         why += [hold.reason for hold in holds if hold.snapshot not in history.index]
-        waits = staged_as(snapshot) not in {"", *published}
+        waits = snapshot.snapshot_id in unpublished
         why += [f"staged, {young}" for young in _too_young(snapshot, staged, now)] if waits else []
         why += _too_young(snapshot, limits, now)
         why += [APPEND] if snapshot.snapshot_id == append else []
@@ -194,7 +171,7 @@ def _beside_main(
 
 def _too_young(snapshot: Snapshot, limits: Rules, now: datetime) -> list[str]:
     oldest_ms = millis(now - limits.older_than - EPOCH)
-    return [f"younger than {format_duration(limits.older_than)}"] if snapshot.timestamp_ms >= oldest_ms else []
+    return [f"{YOUNG} {format_duration(limits.older_than)}"] if snapshot.timestamp_ms >= oldest_ms else []
 
 
 def _grouped(reasons: Mapping[int, tuple[str, ...]]) -> tuple[Kept, ...]:

@@ -13,8 +13,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.errors import NotPossible, Retry
 from bookkeeper.history.main_history import MainHistory
+from bookkeeper.history.others import taken_by_main
 from reaper.context import ReaperContext
-from reaper.expiry.expiry_plan import Plan
+from reaper.expiry.expiry_plan import LAST, YOUNG, Plan
 from reaper.spark_command import job_runner
 
 #: expires what is older than the moment and not among so many newest
@@ -29,9 +30,10 @@ def no_spark(before: datetime, retain_last: int) -> None:
     raise NotPossible('engine = "spark" needs a configuration file', hint="Run it as `reaper once --config FILE`.")
 
 
-def expire_with_spark(context: ReaperContext, plan: Plan, expire_on_spark: ExpireOnSpark) -> int:
+def expire_with_spark(context: ReaperContext, plan: Plan, now: datetime, expire_on_spark: ExpireOnSpark) -> int:
     """
-    Lets Spark expire the plan's snapshots; returns how many went. Raises Retry, and the next run plans anew.
+    Lets Spark expire the plan's snapshots; returns how many went. Raises Retry, and the next run plans anew; and
+    NotPossible where main says that Iceberg takes more.
     """
     if not plan.expire:
         return 0
@@ -43,9 +45,23 @@ def expire_with_spark(context: ReaperContext, plan: Plan, expire_on_spark: Expir
     for hold in context.guard.holds(table, context.guard.read()):
         if hold.snapshot is None or hold.snapshot in plan.expire:
             raise Retry(f"{hold.reason} needs an older snapshot than when the expiry was planned")
+    _check_main(table.metadata, plan, now)
     expire_on_spark(_before(table.metadata, plan, staying), max(1, len(staying)))
     after = {item.snapshot_id for item in context.load().metadata.snapshots}
     return len(before - after)
+
+
+def _check_main(metadata: TableMetadata, plan: Plan, now: datetime) -> None:
+    taken = taken_by_main(metadata, now)
+    for group in plan.kept:
+        # Main decides of age and number, and snapshots get older.
+        needed = [why for why in group.reasons if not why.startswith((YOUNG, LAST))]
+        if needed and not taken.isdisjoint(group.snapshots):
+            raise NotPossible(
+                f"Spark would expire what stays ({needed[0]}): by what main says of the age of its snapshots",
+                hint="ALTER TABLE ... REPLACE BRANCH main without SNAPSHOT RETENTION, and `older-than` and "
+                '`retain-last` in [reaper] instead; or engine = "own".',
+            )
 
 
 def _before(metadata: TableMetadata, plan: Plan, on_main: Sequence[Snapshot]) -> datetime:

@@ -67,6 +67,22 @@ def committed_rewrite(lake: Lake, of: Callable[[Any], bool] = lambda item: True)
     compactions.committed(lake)
 
 
+def test_numbers_that_commits_beside_main_took_are_no_loss(lake: Lake) -> None:
+    """A consumer that began in an empty table, where one was staged and one went to a branch: main begins with 3."""
+    assert taken(lake) == []
+    for beside in (None, "branch"):
+        with lake.table().transaction() as transaction, transaction.update_snapshot(branch=beside).fast_append():
+            pass
+    commit(lake, Writes(lake), "ab", "c")
+    assert [item.sequence_number for item in lake.table().snapshots()] == [1, 2, 3, 4]
+    assert taken(lake) == ["a", "b", "c"]
+    began = lake.clock.now - timedelta(days=1)
+    assert taken(lake, name="since", start=began) == ["a", "b", "c"]
+    forgotten(lake, lambda: expire(lake))
+    with pytest.raises(PlaceExpired):
+        taken(lake, name="late", start=began)
+
+
 # What is passed over is said.
 
 

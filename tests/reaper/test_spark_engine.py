@@ -82,6 +82,25 @@ def test_a_young_snapshot_beside_main_stays(on_spark: ReaperLake) -> None:
     assert on_spark.history() == [newest]
 
 
+@pytest.mark.parametrize("says", [{"min_snapshots_to_keep": 2}, {}], ids=["number", "age alone"])
+def test_what_main_says_of_its_snapshots_takes_nothing_that_a_consumer_needs(
+    on_spark: ReaperLake, tmp_path: Path, says: dict[str, int]
+) -> None:
+    """Iceberg's procedure goes by it, whatever it is told."""
+    ids = on_spark.history()
+    query = Query(tmp_path / "cp").begin(offset(ids[0])).done(offset(ids[3], 1))
+    registry = Registry(on_spark.stores(on_spark.now)(f"file://{on_spark.folder_path}"))
+    registry.add(spark("live", query.url, on_spark.now, by=COMMAND))
+    asked = list[int]()
+    on_spark.ref("main", ids[-1], "branch", max_snapshot_age_ms=1000, **says)
+    with pytest.raises(NotPossible, match="consumer live"):
+        on_spark.reap(expire_on_spark=lambda before, last: asked.append(last))
+    assert asked == []
+    registry.remove("live")
+    on_spark.reap(expire_on_spark=lambda before, last: asked.append(last))
+    assert asked == [2]
+
+
 def test_without_main_what_is_beside_it_goes(lake: ReaperLake) -> None:
     lake.settings = replace(lake.settings, reaper=replace(REAPER, engine="spark"))
     for _ in range(3):

@@ -6,17 +6,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from pyiceberg.table.refs import SnapshotRef
 
+from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import NotPossible
 from spark_jobs.procedures import (
+    check_main,
     check_orphan_age,
     check_txlogs,
     expire_before,
     expire_snapshots,
     expired,
+    needed_by_others,
     rewrite_data_files,
 )
 from spark_jobs.table import Snapshot, ancestors
+from tests.support.table_metadata import line, minute, snapshot, table
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -68,6 +73,27 @@ def test_the_snapshot_that_the_marks_came_with_is_never_expired():
     before = expire_before(history, NOON + timedelta(days=9))
 
     assert [snapshot.snapshot_id for snapshot in expired(history, before, retain_last=1)] == [1]
+
+
+def test_what_streams_committed_last_and_what_is_staged_is_never_expired():
+    said = {3: {"spark.sql.streaming.queryId": "q"}}
+    main = [snapshot(number, number - 1 or None, **said.get(number, {})) for number in range(1, 7)]
+    late = minute(60)
+    found = needed_by_others(table(*main), Reaper(), late)
+    assert (found, expire_before([], late, found)) == ([minute(3)], minute(3))
+    staged = table(*main, snapshot(7, 6, **{"wap.id": "a"}), head=6)
+    assert needed_by_others(staged, Reaper(), late) == [minute(3), minute(7)]
+    assert needed_by_others(staged, Reaper(), late + timedelta(days=6)) == []
+
+
+def test_what_main_says_of_its_snapshots_takes_nothing_that_is_needed():
+    history = ancestors([Snapshot(at, at - 1 or None, ms(minute(at)), "append") for at in range(1, 7)], 6)
+    says = {"snapshot-id": 6, "type": "branch", "max-snapshot-age-ms": 60_000, "min-snapshots-to-keep": 2}
+    metadata = table(*line(6)).model_copy(update={"refs": {"main": SnapshotRef.model_validate(says)}})
+    check_main(metadata, history, minute(5), minute(60))
+    check_main(metadata, history, minute(4), minute(4.5))
+    with pytest.raises(NotPossible, match="what main says"):
+        check_main(metadata, history, minute(4), minute(60))
 
 
 def test_an_earlier_cutoff_stays_as_it_is():

@@ -164,9 +164,9 @@ class ReaperLake(Lake):
         self.count += rows
         return parquet_file(f"file://{path}", record_count=rows)
 
-    def ref(self, name: str, snapshot: int, kind: str = "tag") -> None:
+    def ref(self, name: str, snapshot: int, kind: str = "tag", **says: int) -> None:
         """A tag or branch on a snapshot; main too, as a rollback does it."""
-        self._commit(SetSnapshotRefUpdate(ref_name=name, type=kind, snapshot_id=snapshot))
+        self._commit(SetSnapshotRefUpdate(ref_name=name, type=kind, snapshot_id=snapshot, **says))
 
     def drop_ref(self, name: str) -> None:
         self._commit(RemoveSnapshotRefUpdate(ref_name=name))

@@ -21,7 +21,7 @@ from bookkeeper.contract.pending_rewrites import (
 )
 from bookkeeper.contract.rewrite import encode, key_of
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.errors import NotPossible, RewriteUnfit, StorageUnavailable
+from bookkeeper.errors import ManifestCorrupt, NotPossible, RewriteUnfit, StorageUnavailable
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
 from bookkeeper.stores.local import LocalStore
@@ -101,6 +101,23 @@ def test_retention_counts_what_it_dropped_and_not_what_was_rewritten(lake: Lake)
     results = [lake.tick(book, seconds=6) for _ in range(3)]
     assert [result.dropped_files for result in results] == [0, 0, 0]
     assert lake.operations()[-1] == "replace"
+
+
+def test_a_manifest_that_retention_cannot_read_leaves_the_view_with_the_rewrite(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(lake)
+    book = run(lake, ticks=1)
+    published(lake, live(lake))
+
+    def unreadable(view: Any, now: datetime) -> Any:
+        raise ManifestCorrupt("no manifest")
+
+    monkeypatch.setattr(book.duties.retention, "run", unreadable)
+    lake.tick(book, seconds=11)
+    assert lake.operations()[-1] == "replace" and "no manifest" in book.duties.retention.held_back
+    assert book.loaded.view.head.snapshot_id == lake.view().head.snapshot_id
+    assert lake.folder.marks() == lake.view().marks_copy
 
 
 def test_a_rewrite_that_is_given_back_is_recognised(lake: Lake) -> None:
