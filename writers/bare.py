@@ -17,7 +17,7 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from io import BytesIO
@@ -29,8 +29,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.contract.txlog_folder import REJECTED, Folder
-from bookkeeper.errors import AlreadyExists, Fenced, Missing, NotPossible, SchemaRefused, Unfit
+from bookkeeper.errors import AlreadyExists, CannotRead, Fenced, Missing, NotPossible, SchemaRefused, Unfit
 from bookkeeper.format import json_text
+from bookkeeper.format.batch_size import batch_rows
 from bookkeeper.stores.events import places
 from bookkeeper.stores.locations import join
 from bookkeeper.stores.open import open_store
@@ -103,11 +104,7 @@ class Bare:
         note = self._note(location, tag, modified)
         if self._is_known(note):
             return KNOWN
-        try:
-            rows = pq.read_table(BytesIO(data))
-        except (pa.ArrowException, OSError) as exc:
-            raise SchemaRefused(f"{location} is no Parquet file: {str(exc)[:200]}") from exc
-        return self._publish(note, rows)
+        return self._publish(note, _rows(data, location))
 
     def _note(self, location: str, tag: str, modified: datetime) -> Note:
         """The note on this version of the object; the first one that was stored counts."""
@@ -127,7 +124,7 @@ class Bare:
         copy = self.folder.marks()
         return copy is not None and copy.marks.is_in(name)
 
-    def _publish(self, note: Note, rows: pa.Table) -> str:
+    def _publish(self, note: Note, rows: Iterator[pa.Table]) -> str:
         run = _Run(
             self.folder,
             self.name,
@@ -135,7 +132,8 @@ class Bare:
             random=lambda size: note.random[:size],
         )
         try:
-            run.write(rows)
+            for table in rows:
+                run.write(table)
             run.publish()
         except Fenced:
             return KNOWN  # another process took it at the same time
@@ -148,6 +146,17 @@ class Bare:
         before = self.clock() - 2 * self.memory
         old = [item.key for item in self.folder.store.list(NOTES) if item.modified < before]
         return self.folder.store.delete_many(old)
+
+
+def _rows(data: bytes, location: str) -> Iterator[pa.Table]:
+    """The rows of a Parquet file, and its columns; no table is large, whatever a dictionary unpacks to."""
+    try:
+        with pq.ParquetFile(BytesIO(data)) as file:
+            yield file.schema_arrow.empty_table()
+            for batch in file.iter_batches(batch_rows(data, file.metadata)):
+                yield pa.Table.from_batches([batch])
+    except (pa.ArrowException, OSError, CannotRead) as exc:
+        raise SchemaRefused(f"{location} is no Parquet file: {str(exc)[:200]}") from exc
 
 
 class _Run(Writer):

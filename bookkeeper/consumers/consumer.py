@@ -71,8 +71,8 @@ class Consumer:
     """
     One run of a consumer: `with Consumer.open("config.toml", "events", name="sums", place=...) as consumer`.
 
-    Each batch of `batches()` is committed with `commit()` before the next. Not for several threads at once. A new run
-    takes over from every earlier one, which then gets ConsumerFenced at its next commit.
+    Each batch of `batches()` is committed with `commit()` before the next. Not for several threads at once, nor after a
+    fork. A new run takes over from every earlier one, which then gets ConsumerFenced at its next commit.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class Consumer:
         self._own_at = clock()
         self._moved_at: datetime | None = None
         self._owes_move = False
+        self._process = os.getpid()
 
     @classmethod
     def open(
@@ -160,6 +161,7 @@ class Consumer:
         """
         trouble: datetime | None = None
         while True:
+            self._check_process()
             try:
                 self._follow_place(REGISTER_EVERY)
                 for batch in self._news():
@@ -183,6 +185,7 @@ class Consumer:
         In a database this is a statement in the transaction that is open: rows and place become durable together.
         Raises ConsumerFenced, and then that transaction must be rolled back; NotPossible without a transaction.
         """
+        self._check_process()
         if batch.start != self.place:
             raise NotPossible(f"the batch begins at {batch.start.brief}, and {self.name} is at {self.place.brief}")
         self._keeper.commit(self.name, str(batch.start), str(batch.place), output)
@@ -241,6 +244,7 @@ class Consumer:
         """
         Moves the place to what is chosen, again where expiry, which did not know of it, took it away in the meantime.
         """
+        self._check_process()
         for _ in range(_TRIES):
             table = self._table.load()
             found = choose(table)
@@ -311,6 +315,12 @@ class Consumer:
     def _may_wait(self, batch: Batch) -> bool:
         """Without rows a place moves now and then only: of a group each member would commit with each append."""
         return not batch.table.num_rows and not self._is_due(self._moved_at, MOVE_EVERY)
+
+    def _check_process(self) -> None:
+        """A fork has no threads, so that it could wait for ever, and it has the parent's leases and place."""
+        if os.getpid() != self._process:
+            hint = "Open a Consumer in the process that reads; for several at once a ConsumerGroup in each."
+            raise NotPossible(f"{self.name} was opened by process {self._process}", hint=hint)
 
     def _check_own(self) -> None:
         """Raises ConsumerFenced where another run has taken the place over."""

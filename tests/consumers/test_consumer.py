@@ -1,9 +1,12 @@
 """A consumer in Python: every appended row once, whatever happens to it and to the table."""
 
 import json
+import os
 import random
+import signal
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -87,6 +90,22 @@ def test_batches_are_bounded_and_a_run_goes_on_after_any_of_them(lake: Lake, wri
         first = taken(lake, most, rows=rows, name=name)
         assert len(first) == min(most * rows, 9)
         assert first + taken(lake, rows=rows, name=name) == list("abcdefghi")
+
+
+def test_a_fork_of_a_consumer_reads_nothing(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "a", "b")
+    with opened(lake) as consumer:
+        assert take(consumer) == ["a", "b"]
+        commit(lake, writer, "c", "d")
+        child = os.fork()
+        if child == 0:  # pragma: no cover - in another process
+            signal.alarm(20)
+            with suppress(NotPossible):
+                take(consumer)
+                os._exit(1)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert take(consumer) == ["c", "d"]
 
 
 def test_a_batch_is_cut_by_bytes_too(lake: Lake, writer: Writes) -> None:

@@ -332,6 +332,47 @@ def test_a_request_that_was_taken_is_not_sent_otherwise_where_a_server_with_othe
     assert client.refused == client.waiting == 0
 
 
+@pytest.mark.parametrize("copied", [False, True])
+def test_refused_rows_that_are_put_back_are_sent_behind_the_others(
+    opened: Callable[..., Client], server: Server, tmp_path: Path, copied: bool
+) -> None:
+    client = opened()
+    for number in (1, BAD, 3):
+        client.send(n(number))
+    client.flush()
+    client.close()
+    refused, back = (tmp_path / "spool" / folder / "000000000002.ndjson" for folder in ("refused", "rows"))
+    rows = refused.read_bytes()
+    if not copied:
+        refused.unlink()
+    back.write_bytes(rows.replace(b"-1", b"2"))
+    client = opened()
+    client.send(n(4))
+    client.flush()
+    assert sorted(server.rows) == [1, 2, 3, 4] and client.waiting == 0
+    client.close()
+    back.write_bytes(rows)  # as a crash leaves it
+    refused.write_bytes(rows)
+    opened().flush()
+    assert sorted(server.rows) == [1, 2, 3, 4] and not back.exists()
+
+
+def test_a_file_that_was_taken_out_of_the_spool_stops_no_other(
+    opened: Callable[..., Client], server: Server, tmp_path: Path
+) -> None:
+    client = opened()
+    for number in (1, 2, 3, 4):
+        client.send(n(number))
+        if number == 1:
+            client.flush()
+    client.close()
+    (tmp_path / "spool" / "rows" / "000000000002.ndjson").unlink()
+    (tmp_path / "spool" / "rows" / "000000000003.ndjson").unlink()
+    client = opened()
+    client.flush()
+    assert (server.rows, client.waiting) == ([1, 4], 0)
+
+
 def test_a_refused_request_that_is_published_waits_for_its_commit(
     opened: Callable[..., Client], server: Server
 ) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -123,6 +124,24 @@ def test_tokens_are_of_a_table_and_read_again(lake: Queue, tmp_path: Path, monke
         assert (status(f"Bearer {ONE}"), status(f"Bearer {TWO}")) == (401, 200)
         file.write_text("events short")
         assert (status("Bearer short"), status(f"Bearer {TWO}")) == (401, 200)
+
+
+def test_while_the_file_is_written_tokens_are_those_of_before(tmp_path: Path) -> None:
+    file, now = tmp_path / "tokens", [datetime(2026, 1, 31, tzinfo=UTC)]
+    file.write_text(f"events {ONE}")
+    known = tokens.Tokens(file, lambda: now[0])
+
+    def allowed(text: str, seconds: int) -> bool:
+        file.write_text(text)
+        now[0] += timedelta(seconds=seconds)
+        return known.allow("events", f"Bearer {ONE}")
+
+    assert allowed("", 1) and allowed("", 9)
+    assert not allowed(f"events {TWO}", 1)
+    assert allowed(f"events {ONE}", 1) and allowed("", 5)
+    assert not allowed("", 10)  # whoever empties it means it
+    assert not allowed("", 3600)
+    assert allowed(f"events {ONE}", 1)
 
 
 @pytest.mark.parametrize(

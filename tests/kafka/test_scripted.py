@@ -1,18 +1,23 @@
 """The rules of `writer kafka` on a scripted cluster: the real source and its threads, a real table, and no broker."""
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from bookkeeper.errors import NotPossible, SourceUnavailable
+from bookkeeper.errors import NotPossible, SourceUnavailable, StorageUnavailable
 from tests.kafka.poisoned import files_lost
 from tests.kafka.scripted import Topics
 from tests.kafka.topics import Copy, queue, running, until
 from tests.support.threads import again_and_again
 from writers.kafka.command import metrics
 from writers.kafka.partitions import Partition
+from writers.kafka.slot_loop import read_slot
+from writers.kafka.source import Shared
+from writers.kafka.tables import run_tables
+from writers.opener import Opener
 
 Rows = list[tuple[str, int, int, int]]
 
@@ -307,3 +312,44 @@ def test_an_instance_that_reads_a_slot_no_more_does_not_wait(topics: Topics, tmp
     figures.waits()
     shared.away(slot)
     assert (figures.waiting, figures.behind) == (False, {})
+
+
+def behind(shared: Shared, later: timedelta) -> list[float]:
+    """What the metrics say so much later, of each partition."""
+    now = shared.clock()
+    shared.clock = lambda: now + later
+    return [float(found) for found in re.findall(r"^writer_kafka_behind_seconds{.*} (.*)$", metrics([shared]), re.M)]
+
+
+def test_a_slot_that_can_never_begin_is_behind(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy, opened = copied(topics, tmp_path), list[str]()
+
+    def refuses(opener: Opener, name: str, folder: object) -> None:
+        opened.append(name)
+        raise StorageUnavailable("403")
+
+    monkeypatch.setattr(Opener, "writer", refuses)
+    with running(copy):
+        until(lambda: len(opened) > 1)
+    assert copy.shared is not None
+    assert behind(copy.shared, timedelta(0)) == []
+    (found,) = behind(copy.shared, timedelta(minutes=20))
+    assert found >= 1200
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_of_several_tables_one_that_begins_while_kafka_is_away_is_behind_and_not_stopped(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    shared = copied(topics, tmp_path).run()
+    if not known:
+        shared = replace(shared, figures={}, _topics={}, _asked_at=None, _answered_at=None)
+
+    def refuses(names: object) -> None:
+        raise SourceUnavailable("no broker")
+
+    monkeypatch.setattr(shared.cluster, "topics", refuses)
+    with pytest.raises(SourceUnavailable):
+        run_tables([shared, shared], read_slot)
+    assert shared.stopped == {}
+    assert max(behind(shared, timedelta(minutes=20))) >= 1200

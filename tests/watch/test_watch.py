@@ -126,6 +126,40 @@ def test_parquet_that_unpacks_to_much_more_is_never_in_memory_as_a_whole(
     assert max(seen) < 2**27
 
 
+def arrow(rows: pa.Table, compression: str | None) -> bytes:
+    file = io.BytesIO()
+    with pa.ipc.new_file(file, rows.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
+        stream.write_table(rows)
+    return file.getvalue()
+
+
+def long_keys(rows: int) -> pa.Table:
+    times = pa.array([datetime(2026, 3, 1, tzinfo=UTC)] * rows, pa.timestamp("us", "UTC"))
+    keys = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * 2**14])
+    return pa.table({"timestamp": times, "key": keys})
+
+
+@pytest.mark.parametrize("kind", ["compressed", "dictionary", "rows"])
+def test_an_arrow_file_that_takes_much_more_memory_is_refused_before(kind: str) -> None:
+    table, compression = long_keys(2**11), None
+    if kind == "compressed":
+        table, compression = table.set_column(1, "key", table["key"].cast(pa.string())), "zstd"
+    if kind == "rows":  # each takes memory for the columns that the object lacks
+        table = pa.table({"key": pa.nulls(2**21)})
+    drops = Drops()
+    drops.store.create("bomb", arrow(table, compression))
+    drops.store.create("small", arrow(long_keys(8), "zstd"))
+    del table
+    pool = pa.proxy_memory_pool(before := pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        assert results(drops) == {"loaded": 1, "rejected": 1}
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < 2**23 and len(drops.keys()) == 8
+    assert "--max-object" in json.loads(drops.store.read(drops.left()[1]))["reason"]
+
+
 @pytest.mark.parametrize("fds", ["/proc/self/fd", "/none"])
 def test_no_temporary_file_is_left_and_a_full_disk_rejects_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fds: str
@@ -723,6 +757,22 @@ def test_many_objects_that_may_not_be_read_stop_no_other(monkeypatch: pytest.Mon
     assert (drops.keys(), drops.dropped()) == (["d"], ["a", "b", "c"])
     drops.run()
     assert drops.keys() == ["a", "b", "c", "d"]
+
+
+def test_what_replaced_an_object_that_may_not_be_deleted_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    drops, waits, read, rows = Drops(), list[float](), list[str](), ObjectReader.rows
+    monkeypatch.setattr(ObjectReader, "rows", lambda reader, key, data: read.append(key) or rows(reader, key, data))
+    drops.put("a")
+
+    def wait(seconds: float) -> object:
+        waits.append(seconds)
+        if len(waits) == 20:
+            drops.put("a", rows=["new"])
+            drops.put("b")
+        return drops.wait(seconds) if len(waits) < 40 else True
+
+    drops.run(store=locked(drops, "a"), wait=wait, once=False, every=timedelta(seconds=1))
+    assert read == ["a", "a", "b"]
 
 
 def test_an_instance_that_lost_its_lease_tells_of_nothing_that_waits() -> None:

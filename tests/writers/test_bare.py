@@ -21,6 +21,7 @@ from tests.support.crashing_store import Crash, CrashingStore
 from tests.support.lake import Lake
 from tests.support.threads import at_once
 from writers.bare import GONE, KNOWN, PUBLISHED, Bare, TooOld, handle
+from writers.writer import Writer
 
 #: BARE_FILES=1000 is the whole show
 FILES = int(os.environ.get("BARE_FILES") or 60)
@@ -68,6 +69,19 @@ def test_a_link_among_bare_files_is_not_followed(drop: Drop, tmp_path: Path) -> 
     for key in ("a.parquet", "x/secret.parquet"):
         with pytest.raises(SchemaRefused, match="symbolic link"):
             drop.bare().take(drop.root, key)
+
+
+def test_a_file_whose_dictionary_unpacks_to_much_more_is_never_in_memory_as_a_whole(
+    drop: Drop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bookkeeper.format.batch_size.MOST_BATCH_BYTES", 2**20)
+    drop.put("bomb.parquet", *["x" * 2**16] * 256)
+    assert drop.store.size("bomb.parquet") < 2**18
+    sizes, write = list[int](), Writer.write
+    monkeypatch.setattr(Writer, "write", lambda run, rows: (sizes.append(rows.nbytes), write(run, rows)))
+    assert drop.bare().take(drop.root, "bomb.parquet") == PUBLISHED
+    drop.tick()
+    assert len(drop.lake.keys()) == 256 and max(sizes) <= 2**21
 
 
 def test_a_bare_file_becomes_rows_once(drop: Drop) -> None:

@@ -10,15 +10,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from bookkeeper.format.arrow_memory import (
+    COMPRESSION,
+    DICTIONARY_DATA,
+    HEADER,
+    SIZED,
+    VIEWS,
+    field_at,
+    is_one_of,
+    named_at,
+    table_at,
+    written_size,
+)
 from writers.http.requests import ArrowRows, Refused, printable, refused
 
 ARROW = "application/vnd.apache.arrow.stream"
 MOST_MESSAGES, MOST_COLUMNS, MOST_DEPTH = 1000, 2000, 16
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 #: fields of the tables of Arrow's format (Message.fbs and Schema.fbs), by their numbers
-_HEADER, _ENDIANNESS, _LENGTH, _COMPRESSION, _DICTIONARY_DATA, _IS_DELTA = 2, 0, 0, 3, 1, 2
+_ENDIANNESS, _LENGTH, _IS_DELTA = 0, 0, 2
 _PACK_ALL = "Send it without; the whole body may have Content-Encoding zstd."
 _FIXED = (
     pa.types.is_boolean,
@@ -29,8 +40,6 @@ _FIXED = (
     pa.types.is_time,
     pa.types.is_timestamp,
 )
-_SIZED = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-_VIEWS = (pa.types.is_string_view, pa.types.is_binary_view)
 
 
 def arrow_rows(body: bytes, most_rows: int, reserve: Callable[[int], None]) -> ArrowRows:
@@ -47,7 +56,7 @@ def arrow_rows(body: bytes, most_rows: int, reserve: Callable[[int], None]) -> A
             batch.validate(full=True)
         for batch in batches:
             for column in batch.columns:
-                reserve(_plain_size(column))
+                reserve(written_size(column))
         if not batches:
             raise Refused(refused(400, "the body has no rows"))
         return ArrowRows(pa.Table.from_batches(batches), body)
@@ -89,46 +98,26 @@ def _next(reader: "pa.ipc.MessageReader") -> "pa.ipc.Message | None":
 
 def _rows_of(kind: str, data: memoryview) -> int:
     """The rows that a message brings; raises Refused."""
-    header = _inner(data, _pointed(data, 0), _HEADER)
+    header = table_at(data, named_at(data, 0), HEADER)
     if kind == "schema":
-        at = _field(data, header, _ENDIANNESS)
+        at = field_at(data, header, _ENDIANNESS)
         if at and struct.unpack_from("<h", data, at)[0]:
             raise Refused(refused(400, "the stream is big-endian", "Send it little-endian."))
         return 0
     if kind == "dictionary":
-        at = _field(data, header, _IS_DELTA)
+        at = field_at(data, header, _IS_DELTA)
         if at and data[at]:
             raise Refused(refused(400, "the stream has dictionaries in parts (deltas)", "Send each as a whole."))
-        header = _inner(data, header, _DICTIONARY_DATA)
+        header = table_at(data, header, DICTIONARY_DATA)
     elif kind != "record batch":
         raise Refused(refused(400, f"the stream has a message of another kind: {kind}"))
-    if _field(data, header, _COMPRESSION):
+    if field_at(data, header, COMPRESSION):
         raise Refused(refused(400, "the stream has compressed buffers", _PACK_ALL))
-    at = _field(data, header, _LENGTH)
+    at = field_at(data, header, _LENGTH)
     length = struct.unpack_from("<q", data, at)[0] if at else 0
     if length < 0:
         raise ValueError("a batch of less than no rows")
     return int(length)
-
-
-def _field(data: memoryview, table: int, number: int) -> int:
-    """Where a field of a table begins (flatbuffers); 0 where the table does not have it."""
-    vtable = table - struct.unpack_from("<i", data, table)[0]
-    if not 0 <= vtable < len(data):
-        raise ValueError("a table of fields is outside of its message")
-    at = 4 + 2 * number
-    offset = struct.unpack_from("<H", data, vtable + at)[0] if at < struct.unpack_from("<H", data, vtable)[0] else 0
-    return table + offset if offset else 0
-
-
-def _inner(data: memoryview, table: int, number: int) -> int:
-    if not (at := _field(data, table, number)):
-        raise ValueError("a message lacks its header")
-    return _pointed(data, at)
-
-
-def _pointed(data: memoryview, at: int) -> int:
-    return at + int(struct.unpack_from("<I", data, at)[0])
 
 
 def _check_schema(schema: pa.Schema) -> None:
@@ -138,7 +127,7 @@ def _check_schema(schema: pa.Schema) -> None:
         kind = field.type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
-        elif pa.types.is_null(kind) or _is(kind, _VIEWS):
+        elif pa.types.is_null(kind) or is_one_of(kind, VIEWS):
             continue
         if not _takes(kind, MOST_DEPTH):
             error = f"column {printable(repr(field.name))}: type {printable(str(field.type))} is not read here"
@@ -163,21 +152,4 @@ def _takes(kind: pa.DataType, depth: int) -> bool:
         return bool(parts) and depth > 0 and all(_takes(part, depth - 1) for part in parts)
     if pa.types.is_fixed_size_binary(kind):
         return bool(kind.byte_width > 0)
-    return isinstance(kind, pa.UuidType) or _is(kind, _FIXED) or _is(kind, _SIZED)
-
-
-def _is(kind: pa.DataType, tests: tuple[Callable[[pa.DataType], bool], ...]) -> bool:
-    return any(test(kind) for test in tests)
-
-
-def _plain_size(column: pa.Array) -> int:
-    """Bytes that a valid column takes beside the body once each value is written out; 0 where it is there as it is."""
-    if pa.types.is_dictionary(column.type):
-        values = column.dictionary
-        if not _is(values.type, _SIZED):
-            return len(column) * (values.nbytes // len(values) + 1) if len(values) else 0
-        return int(pc.sum(pc.take(pc.binary_length(values), column.indices)).as_py() or 0)
-    if _is(column.type, _VIEWS):
-        views = memoryview(column.buffers()[1])[16 * column.offset : 16 * (column.offset + len(column))]
-        return sum(views.cast("B").cast("i")[::4])  # a view begins with its length
-    return 0
+    return isinstance(kind, pa.UuidType) or is_one_of(kind, _FIXED) or is_one_of(kind, SIZED)

@@ -3,7 +3,8 @@ Requests of one producer that wait on its disk, and which of their rows go as wh
 
 A file of rows is durable before the program goes on. `next.json` says which files are sent as one request, under which
 sequence, and is durable before that request is sent for the first time: after a crash the same rows go under the same
-sequence. A crash leaves at most files that `next.json` says are done, which the next look deletes.
+sequence. A crash leaves at most files that `next.json` says are done, which the next look deletes. A file that was
+refused may be put back among the rows: the next look gives it a number behind all others.
 """
 
 import json
@@ -56,9 +57,23 @@ class Spool:
         self._sizes = dict[int, int]()
         found = [*store.list("")]
         store.delete_many([item.key for item in found if item.key.endswith(".tmp")])  # writes that were cut off
-        self._tidy({number: item.size for item in found if (number := _number(_ROWS, item.key))})
-        aside = [_number(_REFUSED, item.key) for item in found]
-        self._last = max([0 if self._next is None else self._next.first - 1, *self._sizes, *aside])
+        sizes = {number: item.size for item in found if (number := _number(_ROWS, item.key))}
+        aside = {_number(_REFUSED, item.key) for item in found}
+        self._last = max([0 if self._next is None else self._next.first - 1, *sizes, *aside])
+        for number in [*sizes]:
+            if self._is_put_back(number):
+                self._last += 1
+                self._store.move(_key(_ROWS, number), _key(_ROWS, self._last))
+                sizes[self._last] = sizes.pop(number)
+        self._tidy(sizes)
+
+    def _is_put_back(self, number: int) -> bool:
+        """Whether a file of rows that is done is one that was refused, mended and put back: a crash leaves its copy."""
+        if self._next is None or number >= self._next.first:
+            return False
+        found = {**self._store.read_many([*_aside(number), _key(_ROWS, number)])}
+        aside, why, rows = (found[key] for key in (*_aside(number), _key(_ROWS, number)))
+        return isinstance(why, bytes) and isinstance(rows, bytes) and (isinstance(aside, Missing) or aside != rows)
 
     @property
     def files(self) -> int:
@@ -98,10 +113,11 @@ class Spool:
         assert found is not None
         if found.last < found.first:
             with self._lock:
-                last = self._until(found.first, most)
-            if last < found.first:
+                first = min(self._sizes, default=found.first)  # a file before it may have been taken away
+                last = self._until(first, most)
+            if last < first:
                 return None
-            self._note(found := replace(found, last=last))
+            self._note(found := replace(found, first=first, last=last))
         return found, b"".join(map(self._rows, _numbers(found)))
 
     def taken(self, found: Request) -> None:

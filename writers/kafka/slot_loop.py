@@ -102,6 +102,7 @@ class SlotLoop:
         self._check_count(own)
         if own.keys() <= self._suspects.resting().keys() | self._read_to_end:
             return not own or self._stop_resting(own)
+        shared.begins(self._name)
         folder = shared.opener.folder()
         letters = shared.letters(folder, self._name)
         with closing(letters) if letters else nullcontext(), shared.opener.writer(self._name, folder) as writer:

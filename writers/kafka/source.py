@@ -163,6 +163,24 @@ class Shared:
         behind = {key: max(age or 0.0, silent.total_seconds()) for key, age in figures.behind.items()}
         return replace(figures, behind=behind)
 
+    def begins(self, slot: str) -> None:
+        """A slot is about to begin: what it has not read waits from now on, also where it never can."""
+        figures = self.figures.setdefault(slot, WriterMetrics(slot, self.folder, kafka=True))
+        if not figures.behind:
+            own = [item for item, of in self._own().items() if of == slot]
+            figures.behind = {(item.topic, str(item.number)): None for item in own}
+            figures.looked = self.clock()
+
+    def begin_all(self) -> None:
+        """As `begins` for each slot, where `run` has ended because Kafka is away."""
+        for slot in {*self._own().values()}:
+            self.begins(slot)
+
+    def _own(self) -> dict[Partition, str]:
+        """The partitions with their slots; where Kafka has not said them each topic counts as its first."""
+        first = {Partition(name, 0): slot_name(self.wanted.name, 0) for name in self.wanted.topics}
+        return dict(self._slots(self._topics)) if self._topics else first
+
     def away(self, slot: str) -> None:
         """Another instance reads the slot: only its gauges count."""
         if (figures := self.figures.get(slot)) is not None:
@@ -170,13 +188,8 @@ class Shared:
             figures.goes_on()
 
     def stop_all(self, reason: str) -> None:
-        """After `run` has ended by an error: no partition goes on; a topic that is not there counts as its first."""
-        own = (
-            {Partition(name, 0): slot_name(self.wanted.name, 0) for name in self.wanted.topics}
-            if not self._topics
-            else {}
-        )
-        for partition, slot in {**own, **dict(self._slots(self._topics))}.items():
+        """After `run` has ended by an error: no partition goes on."""
+        for partition, slot in self._own().items():
             self.stopped.setdefault(partition, (slot, reason))
             self.figures.setdefault(slot, WriterMetrics(slot, self.folder, kafka=True))
         for slot in self.figures:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from threading import Thread
 
-from bookkeeper.errors import ConfigInvalid
+from bookkeeper.errors import ConfigInvalid, Retry
 from bookkeeper.threads import start as start_thread
 from writers.kafka.source import Shared, run
 from writers.txlog_folders import folder_url, letters_url
@@ -105,7 +105,10 @@ class _Table:
         try:
             self._run()
         except BaseException as exc:  # noqa: BLE001  (raised by `run_tables`)
-            self._shared.stop_all(str(exc))
+            if isinstance(exc, Retry):  # nobody has to decide
+                self._shared.begin_all()
+            else:
+                self._shared.stop_all(str(exc))
             self.error, self._ended_at = exc, self._shared.clock()
             facts = {"action": "copy", "folder": self._shared.folder, "cause": str(exc)}
             log.error("table left for a minute", extra={**facts, "hint": getattr(exc, "hint", "")})

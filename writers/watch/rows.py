@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 
 from bookkeeper.contract.card import Card
 from bookkeeper.errors import NotPossible, SchemaRefused, StorageUnavailable
+from bookkeeper.format.arrow_memory import repeats, unpacked_sizes, written_size
 from bookkeeper.format.input_files import delimiter_of, row_kind
 from writers.loader.blocks import ReadBlock
 from writers.loader.formats import Format, format_of
@@ -93,10 +94,15 @@ class ObjectReader:
         self._readers.clear()
 
     def _of_rows(self, name: str, data: bytes) -> pa.Table:
+        if row_kind(name) == "Arrow":
+            self._check_size(sum(unpacked_sizes(data)))
         tables, size = [empty(name)], 0
+        if repeating := [field.name for field in tables[0].schema if repeats(field.type)]:
+            raise NoRows(f"the type of column {repeating[0]!r} is not taken: cast it first")
         for _, _, table in batches(name, 0, data):
             check_texts(table)
-            size += table.nbytes
+            written = table.nbytes + sum(written_size(chunk) for column in table.columns for chunk in column.chunks)
+            size += max(written, table.num_rows * len(self._schema.fields))  # also of columns that it lacks
             self._check_size(size)
             tables.append(table)
         rows = pa.concat_tables(tables)
