@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from bookkeeper.config.load import apart
 from bookkeeper.config.settings import Settings
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.serve.open import opener
@@ -39,7 +40,7 @@ def function(settings: Settings, clock: Callable[[], datetime]) -> Callable[...,
 
 def _late(settings: Settings, clock: Callable[[], datetime]) -> dict[str, str]:
     """The tables that had no tick, and why."""
-    slots = slots_of(settings, [*settings.tables.values()], opener(settings.bookkeeper, clock))
+    slots = slots_of(settings, apart([*settings.tables.values()]), opener(settings.bookkeeper, clock))
     done = zip(slots, once(slots, settings.bookkeeper, clock), strict=True)
     return {slot.table: slot.trouble or "another bookkeeper is at work" for slot, result in done if result is None}
 

@@ -163,6 +163,7 @@ def sweep(
     if len(due) > FEW and len(due) * 2 > found.named and not release_brake:
         raise ManyOrphans(f"{context.name}: {len(due)} files would go as orphans, {found.named} are named")
     context.storage.delete(due)
+    due = {location: size for location, size in due.items() if location not in context.storage.stuck}
     # After the files: a crash in between leaves locations in the record that no listing shows again.
     _write_sweep(context, found, due, now)
     return due

@@ -89,6 +89,10 @@ def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
                 break
     finally:
         lease.release()
+        if context.storage.stuck:
+            first = min(context.storage.stuck)
+            about = {"files": len(context.storage.stuck), "first": first, "cause": context.storage.stuck[first]}
+            _warn(context, "files do not go: they are locked, or another's", "stuck", **about)
         if done:
             requests = context.reader.reads + context.storage.requests.total()
             extra = {"action": "reap", "table": context.name, **asdict(done), "requests": requests}

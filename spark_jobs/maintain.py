@@ -272,16 +272,17 @@ def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None
     \b
     Example: python -m spark_jobs.maintain remove-orphan-files --dry-run
     """
+    from bookkeeper.contract import marks
     from bookkeeper.contract.pending_rewrites import is_rewrite
     from bookkeeper.contract.rewrite import REWRITES
-    from bookkeeper.contract.txlog_folder import PENDING, REASON, REJECTED
-    from bookkeeper.stores.open import open_store
+    from bookkeeper.contract.txlog_folder import PENDING, REASON, REJECTED, Folder
 
     _refuse_to_delete(work)
     keep = older_than or max(work.table.orphan_age, procedures.LEAST_ORPHAN_AGE)
     procedures.check_orphan_age(keep, work.table.orphan_age)
-    at = work.table.folder or f"{location(work.spark, work.name)}/_bookkeeper"
-    folder = open_store(at, work.storage)
+    folder = work.folder()
+    if marks.PROPERTY in work.properties():
+        procedures.check_folder(Folder(folder).marks(), str(load(work.spark, work.name).uuid()))
     # A writer publishes no file older than half the orphan age.
     oldest = keep - work.table.orphan_age / 2
     pending = [*folder.list(PENDING), *folder.list(REWRITES)]

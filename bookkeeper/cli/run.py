@@ -65,13 +65,14 @@ def run(
 
     # Before the slow imports: by default SIGHUP would end the process.
     stop, again = StopSignal.on_signals(), ReloadSignal.on_signal(signal.SIGHUP)
+    from bookkeeper.config.load import apart
     from bookkeeper.folds.duty import MOST_AT_ONCE, FoldThreads
     from bookkeeper.folds.process import PlanProcess
     from bookkeeper.serve.open import opener
     from bookkeeper.serve.tables import Tables
 
     settings = settings_of(config)
-    chosen = several_tables(settings, tables)
+    chosen = apart(several_tables(settings, tables))
     logs.set_up(log_format, log_level)
     set_limits()
     with _ended(stop, lambda: settings.bookkeeper.stop_patience):
@@ -124,11 +125,12 @@ def _freeze_once_opened(at_work: "Tables", look: int) -> bool:
 
 def _read_again(at_work: "Tables", settings: "Settings", config: str | None, names: tuple[str, ...]) -> "Settings":
     """The new settings; the old ones when the new ones are not valid."""
+    from bookkeeper.config.load import apart
     from bookkeeper.errors import BookkeeperError
 
     try:
         new = settings_of(config)
-        chosen = several_tables(new, names)
+        chosen = apart(several_tables(new, names))
     except BookkeeperError as error:
         hint = error.hint or "Correct the file and send SIGHUP again; until then nothing has changed."
         said = {"action": "reload", "config": settings.source, "cause": str(error), "hint": hint}
@@ -180,13 +182,14 @@ def once(
     Example:
       bookkeeper once --config bookkeeper.toml --json
     """
+    from bookkeeper.config.load import apart
     from bookkeeper.serve.open import opener
     from bookkeeper.serve.tables import once as tick_each
     from bookkeeper.serve.tables import slots_of
 
     settings = settings_of(config)
     logs.set_up(log_format, log_level)
-    chosen = several_tables(settings, tables)
+    chosen = apart(several_tables(settings, tables))
     slots = slots_of(settings, chosen, opener(settings.bookkeeper, utc_now))
     results = tick_each(slots, settings.bookkeeper, utc_now)
     show_rows([_row(slot, done) for slot, done in zip(slots, results, strict=True)], as_json)

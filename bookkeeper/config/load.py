@@ -133,6 +133,22 @@ def _tables(given: Mapping[str, Any], reaper: Reaper) -> Mapping[str, Table]:
     return with_letters(found | again)
 
 
+def apart(tables: list[Table]) -> list[Table]:
+    """
+    These tables, of which a program works on all; raises ConfigInvalid where two sections are one table: each would
+    apply its own retention, and know its own consumers.
+    """
+    names = dict[str, str]()
+    for table in tables:
+        other = names.setdefault(table.identifier, table.name)
+        if other != table.name:
+            raise ConfigInvalid(
+                f"tables.{other} and tables.{table.name} are both the table {table.identifier}",
+                hint="Give one of them its own `identifier`, or choose one with --table.",
+            )
+    return tables
+
+
 def _table(name: str, value: Any, reaper: Reaper, base: Table | None = None) -> Table:
     where = f"tables.{name}"
     data = dict(_mapping(value, where))

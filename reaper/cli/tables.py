@@ -46,10 +46,12 @@ def chosen_tables(config: str | None, names: Sequence[str]) -> "tuple[Settings, 
     """
     The settings, and the tables of these names, or all. Raises ConfigInvalid.
     """
+    from bookkeeper.config.load import apart
+
     settings: Settings = load_settings(config, os.environ)
     if not settings.tables:
         raise ConfigInvalid(f"{settings.source} has no [tables.NAME] section")
-    return settings, [pick_table(settings, name) for name in names] or list(settings.tables.values())
+    return settings, apart([pick_table(settings, name) for name in names] or list(settings.tables.values()))
 
 
 def each(tables: "Sequence[Table]", act: "Callable[[Table], Row]") -> tuple[list[Row], int]:

@@ -24,7 +24,7 @@ from bookkeeper.config.settings import Reaper
 from bookkeeper.config.units import format_duration, millis
 from bookkeeper.contract import marks, marks_json
 from bookkeeper.contract.marks_json import MarksCopy
-from bookkeeper.errors import HistoryChanged, MarksLost
+from bookkeeper.errors import HistoryChanged, MarksLost, WrongFolder
 from bookkeeper.history.main_history import MAIN, MainHistory, is_append, is_older, is_ours, walk
 from bookkeeper.history.others import STAGED_FOR, newest_of_streams, waiting
 from reaper.clock import EPOCH
@@ -215,8 +215,11 @@ def marks_are_expired(metadata: TableMetadata) -> bool:
 def check_not_older(metadata: TableMetadata, copy: MarksCopy | None) -> None:
     """
     Raises HistoryChanged when marks.json, read before the table, knows a later commit: the files of what came after
-    would look like orphans, and the newer table may still be registered again.
+    would look like orphans, and the newer table may still be registered again. WrongFolder where it is another
+    table's: what that one's txlogs and consumers need tells nothing of this one.
     """
+    if copy is not None and copy.table_uuid != str(metadata.table_uuid):
+        raise WrongFolder(f"the txlog folder belongs to table {copy.table_uuid}, this one is {metadata.table_uuid}")
     if is_older(metadata, marked_snapshot(metadata), copy):
         raise HistoryChanged(
             "marks.json knows a later commit than this table, so nothing is expired or deleted",

@@ -11,9 +11,10 @@ from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.errors import BookkeeperError, Missing, PathRefused
+from bookkeeper.errors import BookkeeperError, Missing, PathRefused, StorageUnavailable
 from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.locations import common_folder, inside, join, normal
+from bookkeeper.stores.object_store import Transient
 from bookkeeper.stores.store import Listed, Store, key_in
 from bookkeeper.stores.together import in_parts
 from reaper.files.manifest_reader import normalize
@@ -21,6 +22,8 @@ from reaper.files.manifest_reader import normalize
 OpenStore = Callable[[str], Store]
 #: deleted at once: what an object store takes in four requests (S3: 1,000 files each), which are on their way together
 AT_ONCE = 4000
+#: deletes in a row that fail, beside those by which one file is found: storage is down, or lets none go
+MOST_FAILURES = 8
 #: locations that are compared together
 _COMPARED = 256
 _OPERATIONS = ("read", "read_tagged", "create", "replace", "size", "sizes", "modified", "list", "delete_many", "upload")
@@ -68,6 +71,8 @@ class Storage:
     def __init__(self, metadata: TableMetadata, folder: str, open_store: OpenStore, pace: Pace) -> None:
         #: how fast files may be deleted, and how to wait
         self.pace = pace
+        #: locations of files that did not go, with the reasons, while others went: they are locked, or another's
+        self.stuck: dict[str, str] = {}
         #: operations by kind: what the run costs on an object store
         self.requests: Counter[str] = Counter()
         roots = [metadata.location]
@@ -143,14 +148,32 @@ class Storage:
 
     def delete(self, locations: Iterable[str]) -> int:
         """
-        Deletes those that are there; returns how many are left alone because they lie behind a symbolic link.
+        Deletes those that are there, but for what is `stuck` then; returns how many are left alone because they lie
+        behind a symbolic link.
 
-        Raises StorageUnavailable, and the rest can be deleted again.
+        What fails is halved until the file is found that does not go: it stops no other. Raises StorageUnavailable
+        where none goes, or many in a row do not, and the rest can be deleted again.
         """
-        left = 0
+        asked, left, went, stuck = 0, 0, 0, dict[str, StorageUnavailable]()
         for store, keys in self._by_store(locations, self.pace.at_once):
-            left += len(keys) - store.delete_many(keys)
+            failures, parts = 0, [[*keys]]
+            while parts:
+                part = parts.pop()
+                try:
+                    left += len(part) - store.delete_many(part)
+                    went, failures = went + 1, 0
+                except StorageUnavailable as error:
+                    failures += 1
+                    if isinstance(error, Transient) or failures > MOST_FAILURES + len(keys).bit_length():
+                        raise
+                    half = len(part) // 2
+                    parts += [part[half:], part[:half]] if half else []
+                    stuck |= {} if half else {keys[part[0]]: error}
+            asked += len(keys)
             self.pace.after(len(keys))
+        if stuck and not went and asked > 1:
+            raise next(iter(stuck.values()))
+        self.stuck |= {location: str(error) for location, error in stuck.items()}
         return left
 
     def list(self, location: str) -> Iterator[tuple[str, Listed]]:

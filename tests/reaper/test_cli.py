@@ -14,6 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from bookkeeper.cli.main import main as bookkeeper
 from bookkeeper.leases.lease import lease_on
 from bookkeeper.stores.open import open_store
 from reaper.cli import main
@@ -98,6 +99,16 @@ def test_one_table_in_trouble_does_not_keep_the_others_from_their_run(recent: Re
     assert rows[1]["snapshots"] == 13
     assert result.exit_code == 3
     assert "error: absent:" in result.stderr and "hint:" in result.stderr
+
+
+def test_two_sections_of_one_table_are_refused_by_what_works_on_both(recent: ReaperLake) -> None:
+    """A section that was copied: the table would have its retention, and not the consumers of the other."""
+    config = recent.root / "bookkeeper.toml"
+    config.write_text(f'{config.read_text()}[tables.copied]\nidentifier = "demo.events"\n')
+    for result in (call(recent, "once"), CliRunner().invoke(bookkeeper, ["once", "--config", str(config)])):
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "tables.events and tables.copied are both the table demo.events" in result.stderr
+    assert call(recent, "once", "--table", "events").exit_code == 0
 
 
 def test_an_unknown_table_is_refused_in_one_line(recent: ReaperLake) -> None:

@@ -7,6 +7,7 @@ import logging
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
@@ -14,7 +15,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 from bookkeeper.contract.marks import Marks
 from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.errors import CommitConflict, CommitUnknown, HistoryChanged
+from bookkeeper.errors import CommitConflict, CommitUnknown, HistoryChanged, WrongFolder
 from bookkeeper.stores.open import open_store
 from reaper.context import ReaperContext
 from reaper.expiry.verify_journal import verify_journal
@@ -58,6 +59,15 @@ def run(lake: ReaperLake, faults: Faults, **given: Any) -> Any:
 def journal(lake: ReaperLake) -> Any:
     path = lake.folder_path / "reaper/journal.json"
     return json.loads(path.read_text()) if path.exists() else None
+
+
+def test_the_folder_of_another_table_says_nothing_of_this_one(old: ReaperLake) -> None:
+    """As where `folder` was copied with a section: its txlogs and consumers are another table's."""
+    Folder(open_store(f"file://{old.folder_path}")).publish_marks(MarksCopy(str(uuid4()), 1, Marks("theirs")))
+    before = old.disk()
+    with pytest.raises(WrongFolder):
+        old.reap()
+    assert old.disk() == before
 
 
 @pytest.mark.parametrize("stock", [True, False])

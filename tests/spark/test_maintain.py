@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyiceberg.expressions import EqualTo
 
 from bookkeeper.config.settings import Reaper
+from bookkeeper.contract import marks
 from bookkeeper.errors import NotPossible, Retry, StorageUnavailable
 from bookkeeper.history.registry import reader
 from reaper.run import reap
@@ -311,6 +312,16 @@ def test_files_of_a_rejected_txlog_are_not_taken_for_orphans(lake, work):
         maintain.remove_orphan_files(work(table))
 
     assert named.exists()
+
+
+def test_orphans_are_left_alone_where_the_folder_is_not_the_one_of_the_marks(lake, work):
+    table = lake.append(lake.new_table(**{marks.PROPERTY: "{}"}), rows("a"))
+    old = orphan(table, "data/old.parquet", days(9))
+
+    with pytest.raises(NotPossible, match="elsewhere"):
+        maintain.remove_orphan_files(work(table))
+
+    assert old.exists()
 
 
 def test_orphans_are_left_alone_while_the_txlog_folder_cannot_be_read(lake, work):
