@@ -135,6 +135,7 @@ def _tail_as_consumer(settings: "Settings", table: str, shape: Shape, how: dict[
     from bookkeeper.console.signals import StopSignal
     from bookkeeper.consumers.consumer import Consumer, Limits
     from bookkeeper.errors import Retry
+    from bookkeeper.format.python_rows import python_rows
 
     stop, pipe = StopSignal.on_signals(), Pipe()
 
@@ -149,7 +150,7 @@ def _tail_as_consumer(settings: "Settings", table: str, shape: Shape, how: dict[
         while not done:
             try:
                 for batch in consumer.batches(follow=not how["leave"], every=how["every"]):
-                    for row in batch.table.select(columns or batch.table.column_names).to_pylist():
+                    for row in python_rows(batch.table.select(columns or batch.table.column_names)):
                         pipe.write(shape(row))
                     # Only what the reader has taken: the rest is shown again.
                     if not pipe.flush():

@@ -30,6 +30,7 @@ from bookkeeper.history.main_history import MainHistory
 from reaper.run import reap
 from tests.support.crew import Crew
 from tests.support.lake import Lake, Writes, append_by_others
+from writers.writer import Writer as WriterOfUsers
 
 
 @pytest.fixture
@@ -371,6 +372,20 @@ def test_the_command_as_a_person_uses_it(lake: Lake, writer: Writes, run: Any) -
     assert (wrong.exit_code, "Did you mean key?" in wrong.stderr) == (1, True)
     wrong = run("tail", "evnts", "--exit")
     assert (wrong.exit_code, "Did you mean events?" in wrong.stderr) == (1, True)
+
+
+def test_a_time_that_python_does_not_hold_is_shown_as_text_and_stops_nothing(lake: Lake, run: Any) -> None:
+    times = [0, 253_402_300_800_000_000, -(10**17)]  # 1970, the year 10000, before the year 1
+    with WriterOfUsers.open(lake.folder.store.url, "w", clock=lake.clock) as writer:
+        for key, micros in zip("abc", times, strict=True):
+            at = pa.array([micros], pa.int64()).cast(pa.timestamp("us", "UTC"))
+            writer.write(pa.table({"timestamp": at, "key": [key]}))
+    lake.tick()
+    for more in ((), ("--consumer", "shown"), ("--consumer", "people", "--json")):
+        done = run("tail", "events", "--exit", *more, "--columns", "timestamp,key")
+        assert done.exit_code == 0, done.stderr
+        assert len(done.stdout.splitlines()) == 3
+        assert "10000-01-01 00:00:00" in done.stdout and "1970-01-01T00:00:00+00:00" in done.stdout
 
 
 def test_head_and_ctrl_c_end_it_quietly(lake: Lake, writer: Writes, run: Any, tmp_path: Any) -> None:
