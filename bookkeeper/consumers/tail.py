@@ -85,7 +85,8 @@ class Seen(NamedTuple):
 
 class Follower:
     """
-    Gives every row of a table once, in the columns that were asked for and in that order; `load` loads the table.
+    Gives every row of a table once, in the columns that were asked for and in that order, or in those that the table
+    has by then; `load` loads the table.
     """
 
     def __init__(self, load: Callable[[], Table], columns: Selection, position: Position, uuid: str) -> None:
@@ -138,7 +139,7 @@ class Follower:
         for row in [] if piece.rows is None else python_rows(piece.rows):
             number += 1
             self.position = Position(snapshot, number, piece.start.whole)
-            yield Seen({name: row[name] for name in self._columns.ids}, self.position)
+            yield Seen({name: row[name] for name in self._columns.ids or row}, self.position)
         if piece.end.files is None:
             self.position = Position(snapshot)
             yield Seen(None, self.position)
