@@ -112,8 +112,7 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
         say("\t".join(columns))
     # A line of JSON names its columns: later ones are shown, too, and a dropped one ends nothing.
     selection = ALL if as_json and not how["columns"] else Selection.of(first, columns)
-    uuid = str(first.metadata.table_uuid)
-    follower = Follower(lambda: load_table(catalog, about.identifier), selection, place, uuid)
+    follower = Follower(lambda: load_table(catalog, about.identifier), selection, place, str(first.metadata.table_uuid))
     pump = Pump(follower, shape, Pipe(), stop.wait, how["every"], how["count"], how["leave"])
     try:
         with _advising_on_loss(), closing(follower):
