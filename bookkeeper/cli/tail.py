@@ -91,7 +91,7 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
     from bookkeeper.catalogs.commit import load_table
     from bookkeeper.catalogs.open import open_catalog
     from bookkeeper.console.signals import StopSignal
-    from bookkeeper.consumers.selection import Selection
+    from bookkeeper.consumers.selection import ALL, Selection
     from bookkeeper.consumers.tail import Follower
     from bookkeeper.contract.known_table import advising
 
@@ -110,8 +110,9 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
         place = start_of(first, how["start"] or ("beginning" if how["leave"] else "end"), utc_now())
     if not as_json and sys.stdout.isatty():
         say("\t".join(columns))
-    selection, uuid = Selection.of(first, columns), str(first.metadata.table_uuid)
-    follower = Follower(lambda: load_table(catalog, about.identifier), selection, place, uuid)
+    # A line of JSON names its columns: later ones are shown, too, and a dropped one ends nothing.
+    selection = ALL if as_json and not how["columns"] else Selection.of(first, columns)
+    follower = Follower(lambda: load_table(catalog, about.identifier), selection, place, str(first.metadata.table_uuid))
     pump = Pump(follower, shape, Pipe(), stop.wait, how["every"], how["count"], how["leave"])
     try:
         with _advising_on_loss(), closing(follower):
@@ -135,6 +136,7 @@ def _tail_as_consumer(settings: "Settings", table: str, shape: Shape, how: dict[
     from bookkeeper.console.signals import StopSignal
     from bookkeeper.consumers.consumer import Consumer, Limits
     from bookkeeper.errors import Retry
+    from bookkeeper.format.python_rows import python_rows
 
     stop, pipe = StopSignal.on_signals(), Pipe()
 
@@ -149,7 +151,7 @@ def _tail_as_consumer(settings: "Settings", table: str, shape: Shape, how: dict[
         while not done:
             try:
                 for batch in consumer.batches(follow=not how["leave"], every=how["every"]):
-                    for row in batch.table.select(columns or batch.table.column_names).to_pylist():
+                    for row in python_rows(batch.table.select(columns or batch.table.column_names)):
                         pipe.write(shape(row))
                     # Only what the reader has taken: the rest is shown again.
                     if not pipe.flush():

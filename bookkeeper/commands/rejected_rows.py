@@ -17,6 +17,7 @@ from bookkeeper.config.dead_letters import KEY, SCHEMA
 from bookkeeper.contract import letter_export
 from bookkeeper.contract.keyed import keyed_of
 from bookkeeper.errors import NotPossible
+from bookkeeper.format.python_rows import python_rows
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 
@@ -91,7 +92,7 @@ class RejectedRows:
             first = rows.sort_by(order).slice(0, limit)
             start = pc.binary_slice(first["value"].cast(pa.binary()), 0, START_BYTES)
             shown = first.drop_columns(["key", "value", "headers"]).append_column("value", start)
-            found = heapq.nlargest(limit, found + shown.to_pylist(), key=_age)
+            found = heapq.nlargest(limit, found + python_rows(shown), key=_age)
         return total, found
 
     def export(self, path: str) -> int:
@@ -111,7 +112,10 @@ class RejectedRows:
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         for rows in self._files():
-            for part in rows.to_batches(_TOGETHER):
+            # As a number: Python holds no time after the year 9999, and producers of Kafka may give any.
+            times = rows["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+            numbered = rows.set_column(rows.column_names.index("timestamp"), "timestamp", times)
+            for part in numbered.to_batches(_TOGETHER):
                 yield from part.to_pylist()
 
 

@@ -16,6 +16,7 @@ from bookkeeper.commands.audit import ERROR, WARNING, Audit, Finding
 from bookkeeper.commands.live_rows import live_rows
 from bookkeeper.contract.keyed import keyed_of
 from bookkeeper.errors import CannotRead
+from bookkeeper.format.python_rows import python_rows
 from bookkeeper.format.transforms import physical
 
 #: keys that are shown
@@ -46,7 +47,7 @@ def _doubles(keys: pa.Table, table: str) -> Iterator[Finding]:
     counted = pa.table(plain, names=names).append_column("one", pa.repeat(pa.scalar(1), keys.num_rows))
     times = counted.group_by(names).aggregate([("one", "sum")])
     double = times.filter(pc.greater(times.column("one_sum"), 1))
-    for row in double.slice(0, MOST_SHOWN).to_pylist():
+    for row in python_rows(double.slice(0, MOST_SHOWN)):
         shown = ", ".join(
             f"{column} = {str(UUID(bytes=row[name])) if name in uuids else row[name]!r:.60}"
             for name, column in zip(names, keys.column_names, strict=True)

@@ -22,6 +22,7 @@ from bookkeeper.consumers.snapshot_files import TableFile
 from bookkeeper.consumers.source import BEGINNING
 from bookkeeper.consumers.unread import work
 from bookkeeper.errors import FileGone, StorageUnavailable
+from bookkeeper.format.python_rows import python_rows
 from bookkeeper.history.main_history import MainHistory
 
 _POSITION = re.compile(r"(\d+)(?::(all:)?(\d+))?")
@@ -84,7 +85,8 @@ class Seen(NamedTuple):
 
 class Follower:
     """
-    Gives every row of a table once, in the columns that were asked for and in that order; `load` loads the table.
+    Gives every row of a table once, in the columns that were asked for and in that order, or in those that the table
+    has by then; `load` loads the table.
     """
 
     def __init__(self, load: Callable[[], Table], columns: Selection, position: Position, uuid: str) -> None:
@@ -134,10 +136,10 @@ class Follower:
     def _seen(self, piece: Piece) -> Iterator[Seen]:
         snapshot, before = piece.start.snapshot, self.position
         number = (before.rows or 0) if before.snapshot == snapshot else 0
-        for row in [] if piece.rows is None else piece.rows.to_pylist():
+        for row in [] if piece.rows is None else python_rows(piece.rows):
             number += 1
             self.position = Position(snapshot, number, piece.start.whole)
-            yield Seen({name: row[name] for name in self._columns.ids}, self.position)
+            yield Seen({name: row[name] for name in self._columns.ids or row}, self.position)
         if piece.end.files is None:
             self.position = Position(snapshot)
             yield Seen(None, self.position)

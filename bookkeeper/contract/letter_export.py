@@ -126,8 +126,8 @@ def _record(row: Mapping[str, Any]) -> dict[str, Any]:
     def text(data: bytes | None) -> str | None:
         return None if data is None else base64.b64encode(data).decode()
 
-    def millis(at: datetime | None) -> int | None:
-        return None if at is None else round(at.timestamp() * 1000)
+    def millis(at: datetime | int | None) -> int | None:
+        return round(at.timestamp() * 1000) if isinstance(at, datetime) else at
 
     plain = {name: row[name] for name in (*KEY, "topic", "partition", "headers", "reason")}
     rejected_at = row["rejected_at"] and row["rejected_at"].isoformat()

@@ -23,6 +23,7 @@ from bookkeeper import errors
 from bookkeeper.cli.tail import Pump, _json_line, _text_line, start_of
 from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.console.pipe import Pipe
+from bookkeeper.console.signals import StopSignal
 from bookkeeper.consumers.place_on_main import ahead
 from bookkeeper.consumers.selection import Selection
 from bookkeeper.consumers.tail import Follower, Position
@@ -30,6 +31,7 @@ from bookkeeper.history.main_history import MainHistory
 from reaper.run import reap
 from tests.support.crew import Crew
 from tests.support.lake import Lake, Writes, append_by_others
+from writers.writer import Writer as WriterOfUsers
 
 
 @pytest.fixture
@@ -371,6 +373,41 @@ def test_the_command_as_a_person_uses_it(lake: Lake, writer: Writes, run: Any) -
     assert (wrong.exit_code, "Did you mean key?" in wrong.stderr) == (1, True)
     wrong = run("tail", "evnts", "--exit")
     assert (wrong.exit_code, "Did you mean events?" in wrong.stderr) == (1, True)
+
+
+def test_a_time_that_python_does_not_hold_is_shown_as_text_and_stops_nothing(lake: Lake, run: Any) -> None:
+    times = [0, 253_402_300_800_000_000, -(10**17)]  # 1970, the year 10000, before the year 1
+    with WriterOfUsers.open(lake.folder.store.url, "w", clock=lake.clock) as writer:
+        for key, micros in zip("abc", times, strict=True):
+            at = pa.array([micros], pa.int64()).cast(pa.timestamp("us", "UTC"))
+            writer.write(pa.table({"timestamp": at, "key": [key]}))
+    lake.tick()
+    for more in ((), ("--consumer", "shown"), ("--consumer", "people", "--json")):
+        done = run("tail", "events", "--exit", *more, "--columns", "timestamp,key")
+        assert done.exit_code == 0, done.stderr
+        assert len(done.stdout.splitlines()) == 3
+        assert "10000-01-01 00:00:00" in done.stdout and "1970-01-01T00:00:00+00:00" in done.stdout
+
+
+def test_json_has_columns_that_came_later_and_goes_on_without_those_that_went(
+    lake: Lake, writer: Writes, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(lake, writer, "a")
+
+    def wait(signal: StopSignal, seconds: float) -> bool:
+        if len(lake.table().metadata.snapshots) == 1:
+            with lake.table().update_schema() as update:
+                update.add_column("later", StringType())
+                update.delete_column("value")
+            row = {"timestamp": lake.clock.now, "key": "b", "later": "x"}
+            lake.table().append(pa.Table.from_pylist([row], schema=schema_to_pyarrow(lake.table().schema())))
+        return False
+
+    monkeypatch.setattr(StopSignal, "wait", wait)
+    done = run("tail", "events", "--json", "--from", "beginning", "--count", "2", "--every", "1ms")
+    assert done.exit_code == 0, done.stderr
+    first, second = (json.loads(line) for line in done.stdout.splitlines())
+    assert (first["value"], second["later"], "value" in second) == ("v", "x", False)
 
 
 def test_head_and_ctrl_c_end_it_quietly(lake: Lake, writer: Writes, run: Any, tmp_path: Any) -> None:

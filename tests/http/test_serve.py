@@ -126,6 +126,13 @@ def test_tokens_are_of_a_table_and_read_again(lake: Queue, tmp_path: Path, monke
         assert (status("Bearer short"), status(f"Bearer {TWO}")) == (401, 200)
 
 
+def test_a_byte_order_mark_is_not_of_the_first_tables_name(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text(f"events {ONE}", "utf-8-sig")
+    assert tokens.Tokens(tmp_path / "tokens", lambda: datetime(2026, 1, 31, tzinfo=UTC)).allow(
+        "events", f"Bearer {ONE}"
+    )
+
+
 def test_while_the_file_is_written_tokens_are_those_of_before(tmp_path: Path) -> None:
     file, now = tmp_path / "tokens", [datetime(2026, 1, 31, tzinfo=UTC)]
     file.write_text(f"events {ONE}")

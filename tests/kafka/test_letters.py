@@ -10,8 +10,10 @@ from unittest import mock
 import pytest
 
 from bookkeeper.commands.rehash import claim_letters, rehash
+from bookkeeper.commands.rejected_rows import RejectedRows, Wanted
 from bookkeeper.config.dead_letters import KEY
 from bookkeeper.config.units import epoch_ms
+from bookkeeper.contract import letter_export
 from bookkeeper.contract.offsets import is_slot
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import CommitConflict, Fenced, NotPossible
@@ -83,6 +85,21 @@ def test_messages_that_are_no_rows_become_letters_and_their_partitions_go_on(top
     assert letter["value"] == b"{"
     assert letter["timestamp"].timestamp() == 1_700_000_000.123
     assert "more" in found[0, 3]["reason"]
+
+
+def test_a_letter_has_the_timestamp_of_its_message_whatever_that_is(topics: Topics, copy: Copy, tmp_path: Path) -> None:
+    given = [1_700_000_000_123, -1, 1_700_000_000_123_456, 2**62]  # the third: microseconds, the year 55,841
+    topics.make("t")
+    for millis in given:
+        topics.send("t", [b"["], millis=millis)
+    read(copy)
+    assert copy.letters is not None
+    copy.letters.tick()
+    audit, path = copy.letters.audit(), str(tmp_path / "letters.ndjson")
+    found = RejectedRows(audit.ledger, audit.view, Wanted())
+    assert found.newest(9)[0] == found.export(path) == 4
+    times = {letter.at: letter.millis for letter in letter_export.opened(path).letters()}
+    assert [times[at] for at in range(4)] == [*given[:3], None]  # no column of the table holds the last
 
 
 def test_a_topic_of_bad_messages_alone_is_passed(topics: Topics, copy: Copy) -> None:

@@ -13,12 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
 from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import FileMissing, NotPossible, PositionTaken, StorageUnavailable
 from bookkeeper.leases.lease import NoLease
 from bookkeeper.stores.store import Listed
-from tests.support.desk import Ledger, rows
+from tests.support.desk import SCHEMA, Ledger, rows
 from tests.support.faults import Faults
 from tests.support.wrapped import WrappedStore
 from tests.watch.drops import NAME, Drops, ndjson
@@ -157,6 +159,19 @@ def test_an_arrow_file_that_takes_much_more_memory_is_refused_before(kind: str) 
     finally:
         pa.set_memory_pool(before)
     assert pool.max_memory() < 2**23 and len(drops.keys()) == 8
+    assert "--max-object" in json.loads(drops.store.read(drops.left()[1]))["reason"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson"])
+def test_many_short_lines_take_no_more_memory_by_the_columns_that_they_lack(kind: str) -> None:
+    drops = Drops()
+    wide = [NestedField(number, f"n{number}", LongType()) for number in range(1000, 1200)]
+    drops.desk.set_card(Schema(*SCHEMA.fields, *wide, schema_id=0))
+    for name, count in (("bomb", 10_000), ("small", 10)):
+        lines = ["timestamp,key", *["2026-03-01T12:00:00Z,a"] * count]
+        data = "\n".join(lines).encode() if kind == "csv" else ndjson(*["a"] * count)
+        drops.store.create(f"{name}.{kind}", data)
+    assert results(drops) == {"loaded": 1, "rejected": 1} and drops.keys() == ["a"] * 10
     assert "--max-object" in json.loads(drops.store.read(drops.left()[1]))["reason"]
 
 

@@ -75,7 +75,7 @@ class Tokens:
     def _read(self) -> tuple[tuple[int, ...], Mapping[str, list[bytes]]]:
         try:
             with self._path.open("rb") as file:
-                stamp, text = _stamp(os.fstat(file.fileno())), file.read(_MOST_BYTES + 1).decode()
+                stamp, text = _stamp(os.fstat(file.fileno())), file.read(_MOST_BYTES + 1).decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as exc:
             raise ConfigInvalid(f"the tokens in {self._path} cannot be read: {type(exc).__name__}") from exc
         if len(text) > _MOST_BYTES:

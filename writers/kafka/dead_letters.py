@@ -12,7 +12,6 @@ that stood still get in only until those of this run do.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -30,6 +29,7 @@ from writers.writer import Writer
 #: so many letters are published together
 MOST = 10_000
 _REASON = 1000
+_MOST_MILLIS = (2**63 - 1) // 1000
 _TYPES = {
     "string": pa.string(),
     "binary": pa.binary(),
@@ -64,7 +64,8 @@ class Letters:
         parts = {part: PARTS[part](message) for part in ("topic", "partition", "offset", "headers")}
         row = {"source": self.source, "channel": channel, **parts, "key": key, "value": value}
         kind, millis = message.timestamp()
-        row["timestamp"] = None if not kind else _time(millis)
+        # Producers give any number: as a datetime one after the year 9999 would be none.
+        row["timestamp"] = millis * 1000 if kind and abs(millis) <= _MOST_MILLIS else None
         self._rows.append({**row, "reason": reason[:_REASON], "rejected_at": self.clock()})
         return len(value or b"") + len(key or b"") + len(parts["headers"] or "") + _REASON
 
@@ -134,10 +135,3 @@ def check_same(letters: Folder, rows: Folder, source: str) -> None:
         if is_slot(source, name) and marks.position is not None and name not in known:
             what = f"{source} has dead letters of another table: {name} has written them, and nothing into this one"
             raise NotPossible(what, hint="`bookkeeper drop` the table of the letters, too, or give another --name.")
-
-
-def _time(millis: int) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(millis / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None

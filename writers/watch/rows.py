@@ -102,7 +102,7 @@ class ObjectReader:
         for _, _, table in batches(name, 0, data):
             check_texts(table)
             written = table.nbytes + sum(written_size(chunk) for column in table.columns for chunk in column.chunks)
-            size += max(written, table.num_rows * len(self._schema.fields))  # also of columns that it lacks
+            size += max(written, self._least_size(table))
             self._check_size(size)
             tables.append(table)
         rows = pa.concat_tables(tables)
@@ -111,7 +111,11 @@ class ObjectReader:
         return rows
 
     def _of_lines(self, form: Format, name: str) -> pa.Table:
-        tables = [self._of_block(form, header, block) for header, block in self._blocks(form, name)]
+        tables, size = list[pa.Table](), 0
+        for header, block in self._blocks(form, name):
+            tables.append(self._of_block(form, header, block))
+            size += self._least_size(tables[-1])
+            self._check_size(size)
         return pa.concat_tables(tables) if tables else table_of([], self._schema)
 
     def _blocks(self, form: Format, name: str) -> Iterator[tuple[bytes, Block]]:
@@ -154,6 +158,10 @@ class ObjectReader:
             raise BadLine(f"line {line.number}: {self._growth_of(form).reason(exc)}") from exc
         except SchemaRefused as exc:
             raise BadLine(f"line {line.number}: {exc}") from exc
+
+    def _least_size(self, table: pa.Table) -> int:
+        """Of rows of the table: each value has a byte at least, also those of columns that the object lacks."""
+        return int(table.num_rows * len(self._schema.fields))
 
     def _check_size(self, size: int) -> None:
         if size > self._reading.most:
