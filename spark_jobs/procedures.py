@@ -64,7 +64,7 @@ def needed_by_others(metadata: TableMetadata, settings: Reaper, now: datetime) -
 
 def check_main(metadata: TableMetadata, history: Sequence[Snapshot], needed: datetime, now: datetime) -> None:
     """
-    Raises NotPossible where Iceberg takes what is needed, whatever it is told: by what main says of its snapshots.
+    Raises NotPossible where Iceberg takes what is needed despite its arguments: by what main says of its snapshots.
     """
     from bookkeeper.history import others
 

@@ -1,6 +1,6 @@
 """
 What programs of others need of the history: streams that write, the newest commit of each, which tells them what they
-have committed; and who stages a snapshot (write-audit-publish), the time to publish it.
+have committed; and staged snapshots (write-audit-publish), time until they are published.
 """
 
 from datetime import datetime, timedelta
@@ -47,7 +47,7 @@ def waiting(history: MainHistory) -> list[Snapshot]:
 
 def taken_by_main(metadata: TableMetadata, now: datetime) -> set[int]:
     """
-    What Iceberg's expiry may take of main whatever it is told: older than main itself says of its snapshots (WITH
+    What Iceberg's expiry may take of main despite its arguments: older than main itself says of its snapshots (WITH
     SNAPSHOT RETENTION 1 DAYS). Where it says nothing of their number, commits that come meanwhile count to what stays.
     """
     main = metadata.refs.get(MAIN)

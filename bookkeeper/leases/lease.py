@@ -105,7 +105,7 @@ class FileLease:
                 return False
             raise
         self.handle = handle
-        with suppress(OSError):  # it is for people; who deletes files works on a full disk, too
+        with suppress(OSError):  # it is for people; the reaper must run on a full disk, too
             os.ftruncate(handle, 0)
             os.write(handle, f"{self.holder} since {now.isoformat()}\n".encode())
         return True

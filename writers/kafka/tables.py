@@ -105,7 +105,7 @@ class _Table:
         try:
             self._run()
         except BaseException as exc:  # noqa: BLE001  (raised by `run_tables`)
-            if isinstance(exc, Retry):  # nobody has to decide
+            if isinstance(exc, Retry):  # no decision is needed
                 self._shared.begin_all()
             else:
                 self._shared.stop_all(str(exc))
