@@ -43,6 +43,10 @@ LINKED = (
 )
 
 
+class FolderUnavailable(StorageUnavailable):
+    """A folder of the storage is not there, or is a symbolic link: nothing is known of what should lie below it."""
+
+
 class LocalStore:
     """
     Implements Store below the directory `root`; `opened` overrides how files are opened (tests).
@@ -337,12 +341,12 @@ class LocalStore:
         return NotAFile(f"{link} is a symbolic link, so {path} is not read", disk.UNREAD)
 
     def _unavailable(self, link: str) -> StorageUnavailable:
-        return StorageUnavailable(f"{link} is a symbolic link, and none is followed below {self._base}", hint=LINKED)
+        return FolderUnavailable(f"{link} is a symbolic link, and none is followed below {self._base}", hint=LINKED)
 
     def _check_root(self) -> None:
         # Below a disk that is not mounted nothing exists, which does not prove that a file is gone.
         if not os.path.isdir(self.root):
-            raise StorageUnavailable(f"{self.root} is not there", hint=self._hint)
+            raise FolderUnavailable(f"{self.root} is not there", hint=self._hint)
         self._rooted = True
 
     def _expect(self, key: str, if_match: str | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.errors import BookkeeperError, Missing, PathRefused, StorageUnavailable
+from bookkeeper.stores.local import FolderUnavailable
 from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.locations import common_folder, inside, join, normal
 from bookkeeper.stores.object_store import Transient
@@ -152,7 +153,7 @@ class Storage:
         behind a symbolic link.
 
         What fails is halved until the file is found that does not go: it stops no other. Raises StorageUnavailable
-        where none goes, or many in a row do not, and the rest can be deleted again.
+        where none goes, many in a row do not, or a folder is not reachable, and the rest can be deleted again.
         """
         asked, left, went, stuck = 0, 0, 0, dict[str, StorageUnavailable]()
         for store, keys in self._by_store(locations, self.pace.at_once):
@@ -164,7 +165,8 @@ class Storage:
                     went, failures = went + 1, 0
                 except StorageUnavailable as error:
                     failures += 1
-                    if isinstance(error, Transient) or failures > MOST_FAILURES + len(keys).bit_length():
+                    of_all = isinstance(error, Transient | FolderUnavailable)
+                    if of_all or failures > MOST_FAILURES + len(keys).bit_length():
                         raise
                     half = len(part) // 2
                     parts += [part[half:], part[:half]] if half else []

@@ -420,7 +420,7 @@ def table_of(*ids: int) -> Any:
         for before, one in pairwise((None, *ids))
     ]
     main = SimpleNamespace(snapshot_id=ids[-1])
-    return SimpleNamespace(snapshots=snapshots, refs={"main": main}, table_uuid=UUID)
+    return SimpleNamespace(snapshots=snapshots, refs={"main": main}, snapshot_log=[], table_uuid=UUID)
 
 
 @pytest.mark.parametrize(("kept", "last"), [(199, 199), (136, 136), (135, 72), (72, 72), (71, None)])
