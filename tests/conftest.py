@@ -27,6 +27,9 @@ settings.load_profile("unhurried")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 remember()
 spark.use_archive(os.environ)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell starts what runs in the background: no process that a test starts would be interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
