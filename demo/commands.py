@@ -14,6 +14,8 @@ from demo.evidence import consumed_folder
 from demo.folder import DemoPaths
 
 TABLE = "events"
+#: where the bookkeeper's page is by default
+LISTEN = "127.0.0.1:9464"
 _EMBEDDED = Path(__file__).resolve().parent.parent / "config" / "local.toml"
 ROWS, VALUE_BYTES, RETAIN_LAST = 300, 1700, 10
 
@@ -66,11 +68,11 @@ def init(paths: DemoPaths) -> list[str]:
     return [_script("bookkeeper"), "init", "--config", str(paths.config)]
 
 
-def free_address() -> str:
+def free_address(wanted: str) -> str:
     """
-    Where the page can be served: where it is by default, or another port when that is taken.
+    Where the page can be served: at the wanted address of this machine, or another port when that is taken.
     """
-    for port in (9464, 0):
+    for port in (int(wanted.rpartition(":")[2] or 0), 0):
         try:
             with socket.create_server(("127.0.0.1", port)) as found:
                 return f"127.0.0.1:{found.getsockname()[1]}"

@@ -36,6 +36,8 @@ class Scenario:
     pause: Callable[[float], None]
     runs: dict[str, int] = field(default_factory=dict)
     until: float = 0.0
+    #: where the bookkeeper serves its page
+    address: str = ""
 
     def begin(self) -> None:
         """Make the table, and start the bookkeeper and the Spark stream."""
@@ -44,10 +46,13 @@ class Scenario:
         commands.close_logs(self.paths).mkdir()
         self.children.run("init", commands.init(self.paths), _TO_BEGIN)
         self.children.add("consumer", lambda: commands.consumer(self.paths))
-        listen = commands.free_address()
-        self.children.add("bookkeeper", lambda: commands.bookkeeper(self.paths, listen))
-        if listen:
-            self.view.say(f"how it is going, in a browser: http://{listen}/")
+        self.children.add("bookkeeper", self._bookkeeper)
+
+    def _bookkeeper(self) -> list[str]:
+        before, self.address = self.address, commands.free_address(self.address or commands.LISTEN)
+        if self.address not in ("", before):
+            self.view.say(f"how it is going, in a browser: http://{self.address}/")
+        return commands.bookkeeper(self.paths, self.address)
 
     def await_consumer(self) -> None:
         """Wait until the stream runs, then start the reaper: rows written before would only wait."""
@@ -140,8 +145,13 @@ class Scenario:
 
     def _check(self, names: Iterable[str]) -> None:
         for name in names:
-            if not self.children.members[name].running:
-                raise failed(self.children.members[name])
+            child = self.children.members[name]
+            if child.running:
+                continue
+            # Another program took the port after the look.
+            if name != "bookkeeper" or f"cannot listen on {self.address}:" not in child.tail():
+                raise failed(child)
+            self.children.start(name)
 
     def killed(self) -> str:
         """How often each process was killed."""
