@@ -191,8 +191,7 @@ def append_of(snapshot: Snapshot) -> int | None:
     """
     The id of the `append` snapshot that a `delete` snapshot belongs with; None for any other.
     """
-    text = str(snapshot.summary.additional_properties.get(APPEND, "")) if snapshot.summary else ""
-    return int(text) if text.isdigit() else None
+    return stated(snapshot, APPEND)
 
 
 def rewrite_ids(ids: Iterable[str]) -> dict[str, str]:
