@@ -114,7 +114,8 @@ def _parts(
         yield finish(context, left)
     old = _begin(context, now, release_brake, steady, clock)
     # First, for it writes nothing: on a full disk the journal and the commit need that room.
-    yield _delete_old_metadata(context, old)
+    if cleared := _delete_old_metadata(context, old):
+        yield cleared
     if context.settings.reaper.engine == SPARK:
         checkpoints, table, plan = _plan_now(context, now)
         context.guard.log_cut_off(table, checkpoints, plan.expire)
