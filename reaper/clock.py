@@ -9,8 +9,8 @@ from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.config.units import format_duration, millis
 from bookkeeper.contract.steady_clock import SMALL, Steady, keeps_time
-from bookkeeper.errors import ClockBehind, Halt
-from bookkeeper.stores.store import Store
+from bookkeeper.errors import ClockBehind, Halt, StorageUnavailable
+from bookkeeper.stores.store import Store, is_full
 
 KEY = "reaper/clock"
 MOST = timedelta(minutes=5)
@@ -36,10 +36,17 @@ def check_storage_clock(store: Store, now: datetime, steady: Steady | None = Non
     ClockJumped when our clock has jumped ahead and the storage's cannot prove it right.
 
     An expiry stamps the table with our time, and a bookkeeper whose clock is more than 30 s behind that stamp commits
-    nothing. This machine's own disk proves nothing: there both clocks are the same.
+    nothing. This machine's own disk proves nothing: there both clocks are the same. So where it is full, it is not
+    asked: what the reaper deletes makes room.
     """
-    store.replace(KEY, now.isoformat().encode() + b"\n")
-    for item in store.list("reaper/"):
+    try:
+        store.replace(KEY, now.isoformat().encode() + b"\n")
+        listed = [*store.list("reaper/")]
+    except StorageUnavailable as exc:
+        if keeps_time(store) or not is_full(exc):
+            raise
+        listed = []
+    for item in listed:
         if item.key != KEY:
             continue
         difference = item.modified - now

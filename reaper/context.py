@@ -14,6 +14,7 @@ from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.config.maintained import is_by_catalog, refuse_keys
 from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.contract.keyed import PROPERTY as KEYED
+from bookkeeper.contract.marks import PROPERTY as MARKS
 from bookkeeper.contract.txlog_folder import Folder, folder_url
 from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.store import Store
@@ -55,8 +56,9 @@ class ReaperContext:
         url = folder_url(settings, table.metadata.location)
         storage = Storage(table.metadata, url, open_store, pace or Pace())
         folder = Folder(open_store(url)).store
-        if local_path(url) is None:
-            # On a disk the folder is a directory. Elsewhere the lease would be written where there is no folder.
+        if local_path(url) is None or MARKS in table.metadata.properties:
+            # Elsewhere than on a disk the lease would be written where there is no folder. On a disk there may be the
+            # empty directory of one that is not mounted.
             Folder(folder).check()
         guard = Guard.of(folder, settings, now, open_store, floor)
         reader = ManifestReader(table.io, storage.read_together)

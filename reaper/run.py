@@ -1,5 +1,5 @@
 """
-One run over one table: finish what a crash left, expire in steps, delete old metadata files and orphans.
+One run over one table: finish what a crash left, delete old metadata files, expire in steps, delete orphans.
 
 `expire_step` is the protocol: plan -> journal -> guarded commit -> load again and verify -> delete -> drop the journal.
 A crash at any point leaves a journal, which the next run finishes, or nothing.
@@ -113,13 +113,15 @@ def _parts(
     if left:
         yield finish(context, left)
     old = _begin(context, now, release_brake, steady, clock)
+    # First, for it writes nothing: on a full disk the journal and the commit need that room.
+    if cleared := _delete_old_metadata(context, old):
+        yield cleared
     if context.settings.reaper.engine == SPARK:
         checkpoints, table, plan = _plan_now(context, now)
         context.guard.log_cut_off(table, checkpoints, plan.expire)
         yield Reaped(snapshots=expire_with_spark(context, plan, now, expire_on_spark))
     while context.settings.reaper.engine == OWN and (step := expire_step(context, now)) is not None:
         yield step
-    yield _delete_old_metadata(context, old)
     if context.deletes and orphans.is_due(context, now):
         swept = orphans.sweep(context, now, release_brake=release_brake)
         yield Reaped(orphans=len(swept), bytes=sum(swept.values()))

@@ -17,7 +17,8 @@ from bookkeeper.console.signals import StopSignal
 from bookkeeper.errors import BookkeeperError, Halt, Hold
 
 log = logging.getLogger(__name__)
-_LONG = 3600.0
+#: how often the clock is looked at
+_LOOK = 60.0
 
 #: threads: one for each table that is reaped; one for all compactions, but for those that would keep other tables
 #: waiting: with a limit of bytes a second, and on Spark
@@ -122,6 +123,13 @@ def run(
     """
     scheduler = scheduled(rounds, clock, begin_compacting, lambda: stop.requested)
     scheduler.start()
-    while not stop.wait(_LONG):
-        pass
+    while not stop.wait(_LOOK):
+        _follow_clock(scheduler, clock())
     scheduler.shutdown(wait=True)
+
+
+def _follow_clock(scheduler: BaseScheduler, now: datetime) -> None:
+    """Once the clock is put back, what is due at the time that it showed before is due now."""
+    for job in scheduler.get_jobs():
+        if job.next_run_time - now > job.trigger.interval:
+            job.modify(next_run_time=now)

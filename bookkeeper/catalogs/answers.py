@@ -10,6 +10,8 @@ from typing import Any
 
 from pyiceberg import exceptions as iceberg
 
+from bookkeeper.stores.object_store import Transient
+
 _RIGHTS = (
     "Give its role in the catalog the right to load the table, and to write its data if it commits: docs/stores.md."
 )
@@ -36,6 +38,8 @@ _MEANING: tuple[tuple[type[Exception], str, str], ...] = (
     ),
     (iceberg.ServerError, "the catalog failed (5xx)", _DOWN),
 )
+#: what tells of a moment; errors of connections, and limits of time, are an OSError
+_PASSING = (iceberg.TooManyRequestsError, iceberg.ServiceUnavailableError, Transient, OSError)
 _UNREAD = "Another program wrote it: take it back there. Nothing is lost; it is tried again."
 #: how the words begin in which pyiceberg refuses what it parses; where that is and what is wrong are the next two lines
 _INVALID = re.compile(r"\d+ validation errors? for .*")
@@ -71,6 +75,16 @@ def shown(exc: Exception) -> str:
     if _INVALID.match(line) and len(more) > 1:  # without the values, which follow in brackets
         line = f"{more[0].strip()}: {more[1].strip().partition(' [type=')[0]}"
     return f"{type(exc).__name__}: {line if len(line) <= _MOST else line[:_MOST] + '...'}"
+
+
+def is_passing(exc: BaseException) -> bool:
+    """
+    Whether the catalog, or the storage of a metadata file, was busy or did not answer: nothing is wrong with the table.
+    """
+    return any(
+        isinstance(cause, _PASSING) and not isinstance(cause, FileNotFoundError | PermissionError)
+        for cause in _causes(exc)
+    )
 
 
 def retry_after(exc: BaseException) -> timedelta | None:
@@ -110,10 +124,15 @@ def _status(exc: BaseException) -> int | None:
 
 def _responses(exc: BaseException) -> Iterator[Any]:
     """The HTTP answers that an exception and its causes came from."""
+    for cause in _causes(exc):
+        if (response := getattr(cause, "response", None)) is not None and hasattr(response, "headers"):
+            yield response
+
+
+def _causes(exc: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = exc
     for _ in range(5):
         if cause is None:
             return
-        if (response := getattr(cause, "response", None)) is not None and hasattr(response, "headers"):
-            yield response
+        yield cause
         cause = cause.__cause__

@@ -216,12 +216,25 @@ def add(
     if bool(checkpoint) == bool(snapshot) or bool(snapshot) != bool(ttl):
         raise click.UsageError("give --checkpoint, or --snapshot and --ttl")
     there = opened(config, table)
+    _check_folder(there)
     if checkpoint:
         record = _add_query(there, name, checkpoint, source, available_now)
     else:
         assert snapshot is not None and ttl is not None
         record = _add_reader(there, name, snapshot, ttl)
     show_record({"table": there.table.name, "consumer": name, **record}, as_json)
+
+
+def _check_folder(there: Opened) -> None:
+    """
+    Raises WrongFolder where the folder of a table with marks is empty, as where its disk is not mounted: no reaper
+    would see what is registered there.
+    """
+    from bookkeeper.catalogs.commit import load_table
+    from bookkeeper.contract.marks import PROPERTY
+
+    if PROPERTY in load_table(there.ledger.catalog, there.table.identifier).metadata.properties:
+        there.folder.check()
 
 
 def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, available_now: bool) -> dict[str, Any]:

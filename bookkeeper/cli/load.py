@@ -194,9 +194,9 @@ def _table_name(file: str) -> str:
 
 
 def _rows_of(catalog: "Catalog", identifier: str) -> int:
-    snapshot = catalog.load_table(identifier).current_snapshot()
-    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-    return int(summary.get("total-records", 0))
+    from bookkeeper.history.main_history import counted
+
+    return counted(catalog.load_table(identifier).current_snapshot(), "total-records")
 
 
 def _run_writer(words: list[str], stop: "StopSignal", tick: _Ticker) -> int:

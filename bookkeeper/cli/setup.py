@@ -259,9 +259,9 @@ def _catalog_there(settings: "Settings") -> "Catalog | None":
 
 
 def _found(found: "Recovery") -> dict[str, Any]:
+    from bookkeeper.history.main_history import counted
+
     newest, copy, there = found.newest.metadata, found.copy, found.there
-    head = newest.current_snapshot()
-    summary = head.summary.additional_properties if head and head.summary else {}
     last = copy.marks.snapshot if copy else None
     confirmed = "no marks.json" if copy is None else "the same" if last == found.newest.marks.snapshot else "older"
     return {
@@ -269,7 +269,7 @@ def _found(found: "Recovery") -> dict[str, Any]:
         "updated": from_epoch_ms(newest.last_updated_ms),
         "sequence": found.newest.age[0],
         "snapshots": len(newest.snapshots),
-        "rows": int(summary.get("total-records", 0)),
+        "rows": counted(newest.current_snapshot(), "total-records"),
         "marks.json": confirmed,
         "catalog_now": "no such table" if there is None else there.metadata_location.rpartition("/")[2],
         "passed_over": len(found.passed),

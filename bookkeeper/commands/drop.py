@@ -22,6 +22,7 @@ from bookkeeper.config.settings import Table
 from bookkeeper.contract.known_table import known_table
 from bookkeeper.contract.txlog_folder import CARD, MARKS, PENDING, REJECTED, SUFFIX, Folder, folder_url
 from bookkeeper.errors import Missing, NotPossible, WrongFolder
+from bookkeeper.history.main_history import stated
 from bookkeeper.stores.store import Store
 
 _LAST = (MARKS, CARD)
@@ -43,8 +44,8 @@ class Droppable:
         head = self.entry.current_snapshot() if self.entry else None
         if head is None or head.summary is None:
             return 0
-        # Not every engine keeps the total: then there may be rows.
-        return int(head.summary.additional_properties.get("total-records", 1))
+        rows = stated(head, "total-records")
+        return 1 if rows is None else rows  # not every engine keeps the total: then there may be rows
 
     def count(self, place: str) -> int:
         """How many txlogs, or records of consumers, are in a part of the folder."""

@@ -13,13 +13,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from typing import TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.typedef import Identifier
 
 from bookkeeper.catalogs import commit as catalogs
+from bookkeeper.catalogs.answers import is_passing
 from bookkeeper.catalogs.statistics_kinds import with_any_statistics
 from bookkeeper.config.settings import Table as Settings
 from bookkeeper.contract import marks as marks_format
@@ -34,6 +38,7 @@ from bookkeeper.stores.local_roots import of_table
 from bookkeeper.stores.locations import join, normal
 from bookkeeper.stores.store import Listed, Store
 
+T = TypeVar("T")
 OpenStore = Callable[[str], Store]
 SUFFIX = ".metadata.json"
 #: of a metadata file; catalogs and readers refuse smaller ones
@@ -230,14 +235,12 @@ def _there(catalog: Catalog | None, identifier: str) -> Table | None:
 def check_not_renamed(catalog: Catalog, identifier: str, uuid: str) -> None:
     """
     Raises NotPossible where the catalog has the table with this uuid under another name, of those that it lists and
-    can load: two names would lead to two histories, each of which deletes files of the other.
+    can load: two names would lead to two histories, each of which deletes files of the other. CatalogUnavailable where
+    it was busy or did not answer, for then any table may be that one.
     """
     for name in _names(catalog, identifier):
-        try:
-            there = catalogs.load_table(catalog, name)
-        except BookkeeperError:
-            continue  # another table that cannot be loaded keeps none from being recovered
-        if name != identifier and str(there.metadata.table_uuid) == uuid:
+        there = _unless_broken(partial(catalogs.load_table, catalog, name))
+        if there is not None and name != identifier and str(there.metadata.table_uuid) == uuid:
             raise NotPossible(
                 f"the catalog has this table, {uuid}, as {name}",
                 hint=f'Was it renamed? Write identifier = "{name}" in its section, or rename it back.',
@@ -246,13 +249,31 @@ def check_not_renamed(catalog: Catalog, identifier: str, uuid: str) -> None:
 
 def _names(catalog: Catalog, identifier: str) -> list[str]:
     """The tables in the namespace of this one and in those that the catalog lists."""
-    try:
+    own = tuple(Catalog.namespace_from(identifier))
+    namespaces = {own, *map(tuple, _listed(catalog.list_namespaces))}
+    tables = (name for space in sorted(namespaces) for name in _listed(partial(catalog.list_tables, space)))
+    return [".".join(name) for name in tables]
+
+
+def _listed(act: Callable[[], list[Identifier]]) -> list[Identifier]:
+    def listed() -> list[Identifier]:
         with catalogs.asked("look for the table under another name"):
-            own = tuple(Catalog.namespace_from(identifier))
-            namespaces = {*map(tuple, catalog.list_namespaces())} | ({own} if catalog.namespace_exists(own) else set())
-            return [".".join(name) for namespace in sorted(namespaces) for name in catalog.list_tables(namespace)]
-    except TableMissing:
-        return []  # the catalog is empty
+            return act()
+
+    return _unless_broken(listed) or []
+
+
+def _unless_broken(act: Callable[[], T]) -> T | None:
+    """
+    What the catalog answers; None where something is wrong with what was asked for, or it is not allowed: another
+    table, or namespace, keeps none from being recovered.
+    """
+    try:
+        return act()
+    except BookkeeperError as error:
+        if is_passing(error):
+            raise
+        return None
 
 
 def _is_older(there: Table, newest: MetadataFile) -> bool:

@@ -21,7 +21,7 @@ from bookkeeper.consumers.snapshot_files import SnapshotFiles
 from bookkeeper.errors import BookkeeperError, PlaceRefused, StorageUnavailable
 from bookkeeper.history.checkpoint import Offset
 from bookkeeper.history.consumer_state import ASIDE, CUT_OFF, ConsumerState
-from bookkeeper.history.main_history import MainHistory, counted, is_append
+from bookkeeper.history.main_history import MainHistory, counted, is_append, stated
 from bookkeeper.history.registry import Consumer
 
 #: a snapshot, and its unread files, rows and bytes
@@ -86,7 +86,7 @@ def _sum(parts: Iterable[Part], now: datetime) -> Lag:
 
 
 def _whole(snapshot: Snapshot, added: Added) -> Part:
-    if snapshot.summary is not None and "added-data-files" not in snapshot.summary.additional_properties:
+    if snapshot.summary is not None and stated(snapshot, "added-data-files") is None:
         sizes = list(added(snapshot))
         return snapshot, len(sizes), sum(rows for rows, _ in sizes), sum(size for _, size in sizes)
     files, rows, size = (counted(snapshot, key) for key in ("added-data-files", "added-records", "added-files-size"))

@@ -156,7 +156,11 @@ def walk(kept: Mapping[int, Snapshot], start: int | None) -> Iterator[Snapshot]:
 
 def _bytes(snapshot: Snapshot) -> int:
     summary = snapshot.summary.additional_properties if snapshot.summary else {}
-    return _BARE_BYTES + len(snapshot.manifest_list) + sum(len(key) + len(value) + 6 for key, value in summary.items())
+    return (
+        _BARE_BYTES
+        + len(snapshot.manifest_list)
+        + sum(len(key) + len(str(value)) + 6 for key, value in summary.items())
+    )
 
 
 def is_append(snapshot: Snapshot) -> bool:
@@ -180,11 +184,19 @@ def is_overwrite(snapshot: Snapshot) -> bool:
     return snapshot.summary is not None and snapshot.summary.operation == Operation.OVERWRITE
 
 
-def counted(snapshot: Snapshot, key: str) -> int:
+def stated(snapshot: Snapshot | None, key: str) -> int | None:
+    """
+    A count in the snapshot's summary; None where it has none, or another program wrote something else there.
+    """
+    said = str(snapshot.summary.additional_properties.get(key, "")) if snapshot and snapshot.summary else ""
+    return int(said) if said.isdecimal() and len(said) < 20 else None
+
+
+def counted(snapshot: Snapshot | None, key: str) -> int:
     """
     A count in the snapshot's summary, 0 where it has none.
     """
-    return int(snapshot.summary.additional_properties.get(key, 0)) if snapshot.summary else 0
+    return stated(snapshot, key) or 0
 
 
 def staged_as(snapshot: Snapshot) -> str:
@@ -210,8 +222,7 @@ def is_first(snapshot: Snapshot, others: int = 0) -> bool:
     A commit with delete files takes a number for each of its steps, which its first snapshot tells. In a table that was
     of format v1 snapshots have the number 0, and the first one after these the number 1: so all files must be its own.
     """
-    said = str(snapshot.summary.additional_properties.get(NUMBERS, "")) if snapshot.summary else ""
-    numbers = int(said) if said.isdecimal() and len(said) < 20 else 1
+    numbers = stated(snapshot, NUMBERS) or 1
     alone = counted(snapshot, "total-data-files") <= counted(snapshot, "added-data-files")
     return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= max(1, numbers) + others and alone
 

@@ -16,7 +16,7 @@ from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, Entry
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import LARGEST, saturate
 from bookkeeper.format.skim import EntrySummary
-from bookkeeper.history.main_history import NUMBERS
+from bookkeeper.history.main_history import NUMBERS, counted, stated
 from bookkeeper.ledger.view import TXLOGS
 from bookkeeper.manifests.header import PartitionKey
 
@@ -133,32 +133,30 @@ def summary(
     """
     The whole summary of a snapshot that lists `manifests`.
     """
-    before = parent.summary.additional_properties if parent and parent.summary else {}
     listed = list(manifests)
     live = [item for item in listed if item.content == ManifestContent.DATA]
     totals = {
         "total-data-files": sum(item.live_files for item in live),
         "total-records": sum(item.added_rows_count + item.existing_rows_count for item in live),
     }
-    known_size = parent is None or "total-files-size" in before
-    if known_size:
+    size = 0 if parent is None else stated(parent, "total-files-size")
+    if size is not None:
         change = int(counts.get("added-files-size", 0)) - int(counts.get("removed-files-size", 0))
-        size = int(before.get("total-files-size", 0))
         # A saturated total is unknown from then on, whatever is added or taken away.
         totals["total-files-size"] = size if size >= LARGEST else size + change
-    totals |= _delete_totals(counts, listed, before)
+    totals |= _delete_totals(counts, listed, parent)
     return Summary(operation, **counts, **{key: str(saturate(value)) for key, value in totals.items()})
 
 
 def _delete_totals(
-    counts: Mapping[str, str], manifests: Iterable[ListedManifest], before: Mapping[str, str]
+    counts: Mapping[str, str], manifests: Iterable[ListedManifest], parent: Snapshot | None
 ) -> dict[str, int]:
     """How many delete files there are, as the list says, and how many deletes of each kind, which it does not say."""
     files = sum(item.live_files for item in manifests if item.content == ManifestContent.DELETES)
     totals = {"total-delete-files": files}
     for kind in _DELETES.values():
         change = int(counts.get(f"added-{kind}-deletes", 0)) - int(counts.get(f"removed-{kind}-deletes", 0))
-        totals[f"total-{kind}-deletes"] = int(before.get(f"total-{kind}-deletes", 0)) + change if files else 0
+        totals[f"total-{kind}-deletes"] = counted(parent, f"total-{kind}-deletes") + change if files else 0
     return totals
 
 
@@ -193,8 +191,7 @@ def append_of(snapshot: Snapshot) -> int | None:
     """
     The id of the `append` snapshot that a `delete` snapshot belongs with; None for any other.
     """
-    text = str(snapshot.summary.additional_properties.get(APPEND, "")) if snapshot.summary else ""
-    return int(text) if text.isdigit() else None
+    return stated(snapshot, APPEND)
 
 
 def rewrite_ids(ids: Iterable[str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.remembered import remembered
-from bookkeeper.history.main_history import ancestors, descends, is_ancestor, is_ours
+from bookkeeper.history.main_history import ancestors, counted, descends, is_ancestor, is_ours
 from bookkeeper.manifests.fetch import Fetch
 from bookkeeper.manifests.header import Header, ManifestWriter
 from bookkeeper.manifests.reader import Manifests
@@ -84,8 +84,7 @@ class View:
 
     def total(self, key: str) -> int:
         """A count of the head's summary, like `total-records`; 0 where it has none."""
-        counts = self.head.summary.additional_properties if self.head and self.head.summary else {}
-        return int(counts.get(key, 0))
+        return counted(self.head, key)
 
     def schema_for(self, spec_id: int) -> Schema | None:
         """A schema with every column of the spec, the current one if possible; None when the table has none."""

@@ -303,6 +303,14 @@ _FULL = (
 )
 
 
+def is_full(exc: BaseException | None) -> bool:
+    """
+    Whether this error of the operating system, or one that it was translated to, says that there is no room.
+    """
+    cause = exc.__cause__ if isinstance(exc, StorageUnavailable) else exc
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 @contextmanager
 def translated(what: str) -> Iterator[None]:
     """
@@ -315,5 +323,4 @@ def translated(what: str) -> Iterator[None]:
     except FileExistsError as exc:
         raise AlreadyExists(f"{what} is there already") from exc
     except (OSError, TimeoutError) as exc:
-        full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise StorageUnavailable(f"{what}: {exc.strerror or exc}", hint=_FULL if full else "") from exc
+        raise StorageUnavailable(f"{what}: {exc.strerror or exc}", hint=_FULL if is_full(exc) else "") from exc

@@ -37,6 +37,16 @@ def test_a_query_is_registered_listed_and_removed(query: Query, asked, run) -> N
     assert run("consumers", "remove", "live").exit_code == 1
 
 
+def test_nothing_is_registered_in_a_folder_that_is_empty(lake: Lake, query: Query, run) -> None:
+    """As where its disk is not mounted: the reaper would not see it."""
+    for item in lake.folder.store.list(""):
+        lake.folder.store.delete_many([item.key])
+    for how in (("--checkpoint", str(query.root)), ("--snapshot", "current", "--ttl", "2h")):
+        done = run("consumers", "add", "live", *how)
+        assert (done.exit_code, "no card.json" in done.stderr) == (3, True)
+    assert [item.key for item in lake.folder.store.list("")] == []
+
+
 def test_another_reader_names_a_snapshot_and_how_long(lake: Lake, query: Query, asked, run) -> None:
     asked("consumers", "add", "export", "--snapshot", "current", "--ttl", "2h")
     (row,) = asked("consumers")

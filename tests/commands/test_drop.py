@@ -4,10 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+from pyiceberg.exceptions import ForbiddenError, NoSuchNamespaceError, TooManyRequestsError
 
 from bookkeeper.commands.drop import drop, droppable
 from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.errors import NotPossible, WrongFolder
+from bookkeeper.errors import CatalogUnavailable, NotPossible, WrongFolder
+from bookkeeper.stores.locations import local_path
 from tests.support.crashing_store import CrashingStore, survived
 from tests.support.lake import Lake, Saved, Writes
 
@@ -98,6 +100,54 @@ def test_the_folder_of_a_table_that_was_renamed_stays(lake: Lake) -> None:
     with pytest.raises(NotPossible, match=r"as demo\.renamed"):
         droppable(lake.catalog, lake.settings, lake.store)
     assert left(lake) == before
+
+
+@pytest.mark.parametrize(
+    "error", [TooManyRequestsError("slow down"), TimeoutError("no answer"), ConnectionError("reset")]
+)
+def test_a_catalog_that_is_busy_does_not_hide_that_the_table_was_renamed(lake: Lake, monkeypatch, error) -> None:
+    a_row(lake)
+    lake.catalog.rename_table(lake.settings.identifier, "demo.renamed")
+    load = lake.catalog.load_table
+
+    def busy(name: str) -> object:
+        if name == "demo.renamed":
+            raise error
+        return load(name)
+
+    monkeypatch.setattr(lake.catalog, "load_table", busy)
+    with pytest.raises(CatalogUnavailable, match=r"load table demo\.renamed"):
+        droppable(lake.catalog, lake.settings, lake.store)
+
+
+def test_namespaces_that_may_not_be_listed_or_go_meanwhile_hide_no_other(lake: Lake, monkeypatch) -> None:
+    a_row(lake)
+    lake.catalog.create_namespace("there")
+    lake.catalog.rename_table(lake.settings.identifier, "there.renamed")
+    tables = lake.catalog.list_tables
+    errors = {("a",): ForbiddenError("not yours"), ("b",): NoSuchNamespaceError("dropped")}
+
+    def listed(namespace: tuple[str, ...]) -> object:
+        if namespace in errors:
+            raise errors[namespace]
+        return tables(namespace)
+
+    monkeypatch.setattr(lake.catalog, "list_namespaces", lambda: [*errors, ("demo",), ("there",)])
+    monkeypatch.setattr(lake.catalog, "list_tables", listed)
+    with pytest.raises(NotPossible, match=r"as there\.renamed"):
+        droppable(lake.catalog, lake.settings, lake.store)
+
+
+def test_other_tables_and_namespaces_that_are_broken_stop_nothing(lake: Lake, monkeypatch) -> None:
+    lake.catalog.create_table("demo.broken", schema_for(lake.settings))
+    Path(local_path(lake.catalog.load_table("demo.broken").metadata_location)).unlink()
+    lake.catalog.drop_table(lake.settings.identifier)
+
+    def refused() -> object:
+        raise ForbiddenError("only your own namespace")
+
+    monkeypatch.setattr(lake.catalog, "list_namespaces", refused)
+    assert droppable(lake.catalog, lake.settings, lake.store).entry is None
 
 
 def test_an_entry_without_a_folder_goes_only_by_force(lake: Lake) -> None:

@@ -5,6 +5,7 @@ Old metadata.json files: which go, and which must not.
 import gzip
 import os
 import tracemalloc
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from bookkeeper.config.settings import Reaper
 from reaper.files import old_metadata
 from reaper.files.old_metadata import still_old
+from tests.support.disk import WRITES, Disk, mounted
 from tests.support.reaper_lake import NAME, ReaperLake
 
 ONLY_METADATA = Reaper(retain_last=1000, metadata_keep=timedelta(hours=1))
@@ -45,6 +47,14 @@ def test_the_current_one_and_the_ten_before_it_stay_however_old(lake: ReaperLake
     assert (done.snapshots, done.metadata_files) == (0, 10)
     assert versions(lake) == list(range(10, 21))
     assert lake.rows() == list(range(20))
+
+
+def test_on_a_full_disk_they_make_room_for_what_expires(lake: ReaperLake) -> None:
+    lake.settings = replace(lake.settings, reaper=replace(ONLY_METADATA, retain_last=1, older_than=HOUR))
+    full = Disk(lambda _, call: call in WRITES and len(versions(lake)) == 21)
+    with mounted(full):
+        done = lake.reap(now=lake.now + timedelta(days=1))
+    assert (done.metadata_files, done.snapshots) == (10, 19)
 
 
 def test_age_counts_from_when_a_file_was_replaced(lake: ReaperLake) -> None:

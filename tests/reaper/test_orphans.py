@@ -25,6 +25,8 @@ from bookkeeper.format.entries import DataFile
 from reaper import orphans
 from reaper.context import ReaperContext
 from reaper.files.disk_difference import DiskDifference
+from reaper.run import sweep_orphans
+from tests.support.disk import WRITES, Disk, mounted
 from tests.support.lake import Lake as Queue
 from tests.support.lake import Writes
 from tests.support.reaper_faults import Faults
@@ -54,6 +56,10 @@ def sweep(lake: ReaperLake, now: datetime, faults: Faults | None = None, **how: 
     return {path.rpartition("/")[2] for path in gone}
 
 
+def swept_by_hand(lake: ReaperLake, now: datetime) -> dict[str, int]:
+    return sweep_orphans(lake.opened(), lake.settings, now, open_store=lake.stores(now))
+
+
 def place(lake: ReaperLake, key: str, age: timedelta, now: datetime | None = None) -> Path:
     """A file below the table that nothing names."""
     path = Path(lake.location) / key
@@ -74,6 +80,13 @@ def test_an_old_unnamed_file_goes_when_two_sweeps_an_hour_apart_found_it(lake: R
     assert sweep(lake, lake.now + HOUR - timedelta(seconds=1)) == set()
     assert sweep(lake, lake.now + HOUR) == {"lost.parquet"}
     assert lake.reachable() <= lake.disk().keys()
+
+
+def test_on_a_full_disk_what_an_earlier_sweep_found_goes_and_makes_room(lake: ReaperLake) -> None:
+    path = place(lake, "data/lost.parquet", 4 * DAY)
+    assert swept_by_hand(lake, lake.now) == {}
+    with mounted(Disk(lambda _, call: call in WRITES and path.exists())):
+        assert len(swept_by_hand(lake, lake.now + HOUR)) == 1
 
 
 def test_a_young_file_stays_and_so_does_one_that_was_written_again(lake: ReaperLake) -> None:

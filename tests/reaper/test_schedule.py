@@ -91,6 +91,28 @@ def test_compaction_has_a_thread_of_its_own_which_is_less_important_than_all_oth
     assert nice == before and thread not in dict(compacted)
 
 
+def test_a_clock_that_is_put_back_makes_no_rest() -> None:
+    first, second, back = threading.Event(), threading.Event(), timedelta(0)
+
+    class Stop(StopSignal):
+        def wait(self, seconds: float, *others: object) -> bool:  # type: ignore[override]
+            nonlocal back
+            if back:
+                return second.wait(30) or True
+            first.wait(30)
+            back = DAY
+            return False
+
+    def clock() -> datetime:
+        return datetime.now(UTC) - back
+
+    def act(now: datetime) -> None:
+        (second if first.is_set() else first).set()
+
+    run([Round("events", MINUTE, act)], clock, Stop())
+    assert second.is_set()
+
+
 def test_a_stop_before_the_start_ends_it_at_once() -> None:
     stop = StopSignal()
     stop.request()

@@ -184,7 +184,8 @@ class ReaperLake(Lake):
         self._commit(SetPropertiesUpdate(updates=names))
 
     def mark(self, snapshot: int) -> None:
-        """The property bookkeeper.marks, as if it had come with `snapshot`."""
+        """The property bookkeeper.marks, as if it had come with `snapshot`, and a card, empty."""
+        (self.folder_path / "card.json").touch()
         self._commit(SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_json.dumps(Marks("f", snapshot))}))
 
     def _commit(self, *updates: Any) -> None:

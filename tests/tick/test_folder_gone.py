@@ -93,6 +93,19 @@ def test_a_reaper_makes_none(lake: Lake, writer: Writes) -> None:
     assert not place(lake).exists()
 
 
+def test_a_reaper_takes_no_directory_without_a_card_for_it(lake: Lake, writer: Writes) -> None:
+    """As where the disk of the folder is not mounted: what is pending and the consumers are not seen there."""
+    writer.publish("a")
+    lake.tick()
+    shutil.rmtree(place(lake))
+    place(lake).mkdir()
+
+    with pytest.raises(WrongFolder, match=r"no card\.json"):
+        reap(lake.catalog, lake.settings, lake.clock.now)
+
+    assert list(place(lake).rglob("*")) == []
+
+
 @pytest.mark.parametrize("name", ["lease", "reaper/lease"])
 def test_a_lease_on_a_folder_that_vanishes_makes_none(tmp_path: Path, lake: Lake, name: str) -> None:
     root = tmp_path / "folder"

@@ -1,13 +1,18 @@
 """Whatever happens to the table, summaries say the truth: streams trust `added-data-files`, people the totals."""
 
 import random
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.config.settings import Retention
+from bookkeeper.history.main_history import MainHistory
+from bookkeeper.observe.metrics.table_metrics import stats_of
+from tests.commands.test_verify import lying_snapshot
 from tests.support.lake import Lake, Writes, append_by_others, live_files
 
 HOUR = timedelta(hours=1)
@@ -81,3 +86,25 @@ def test_filtered_scans_find_rows_by_partition_and_bounds(lake: Lake, writer: Wr
     limit = (lake.clock.now - timedelta(days=2, hours=1)).isoformat()
     found = lake.table().scan(row_filter=f"timestamp >= '{limit}'", selected_fields=("key",)).to_arrow()
     assert sorted(found["key"].to_pylist()) == ["day-0", "day-1", "day-2"]
+
+
+TOTALS = ("total_data_files", "total_records", "total_files_size", "total_delete_files", "total_equality_deletes")
+
+
+@pytest.mark.parametrize("said_there", ["many", "-5", "1.0", "", "9" * 25, "9" * 5000, None])
+def test_what_another_program_says_that_is_no_count_stops_nothing(lake: Lake, writer: Writes, said_there: Any) -> None:
+    writer.publish("a")
+    lake.tick()
+    lying_snapshot(lake, Operation.APPEND, added_data_files=said_there, **dict.fromkeys(TOTALS, said_there))
+    writer.publish("b")
+    lake.settings = replace(lake.settings, retention=Retention(keep_bytes=1, brake=1.0))
+    lake.tick()
+    lake.tick()
+    assert lake.keys() == ["b"]
+    totals = lake.table().current_snapshot().summary.additional_properties
+    assert (totals["total-data-files"], totals["total-records"]) == ("1", "1")
+    assert "total-files-size" not in totals  # unknown from there on
+    assert stats_of(lake.view()).files == 1
+    history = MainHistory(lake.table().metadata)
+    assert history.bytes_after[0] > 0
+    assert history.rows_before(history.snapshots[2].snapshot_id, 0) == 1
