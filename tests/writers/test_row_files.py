@@ -160,7 +160,6 @@ def test_a_file_whose_dictionary_unpacks_to_much_is_read_in_small_batches(
 ) -> None:
     monkeypatch.setattr("writers.sources.row_files._BATCH_ROWS", 16_384)
     monkeypatch.setattr("writers.sources.row_files._BATCH_BYTES", 2**20)
-    monkeypatch.setattr("bookkeeper.format.batch_size.MOST_BATCH_BYTES", 2**20)
     table = pa.table({"value": pa.array(["x" * 2**16] * 256).dictionary_encode()})
     if kind == "parquet":
         pq.write_table(table.cast(pa.schema([("value", pa.string())])), tmp_path / "a")

@@ -16,7 +16,7 @@ from bookkeeper.errors import CannotRead, NotPossible
 from bookkeeper.format.arrow_memory import written_size
 from bookkeeper.format.batch_size import batch_rows
 from bookkeeper.format.input_files import row_kind
-from bookkeeper.format.sparse_file import SparseFile
+from bookkeeper.format.page_headers import MOST_DICTIONARY_HEADER, mean_of_dictionary
 
 _TAIL_BYTES = 4096
 #: of a batch; without the bound in bytes 16,384 values of 1 MiB would be in memory at once
@@ -81,23 +81,16 @@ def _parquet(name: str, row: int, data: bytes | None) -> Iterator[tuple[int, int
 
 
 def _most_rows(name: str, footer: pq.FileMetaData) -> int:
-    """Rows of a user's own Parquet file to decode at once, as far as it tells."""
+    """Rows of a user's own Parquet file to decode at once, by the mean size of the values in its dictionaries."""
+    most = _BATCH_ROWS
     with open(name, "rb") as file:
-        try:
-            return batch_rows(_OnDisk(file.fileno()), footer)
-        except (pa.ArrowException, OSError, CannotRead):
-            return _BATCH_ROWS  # what is damaged is met where it is read
-
-
-class _OnDisk(SparseFile):
-    """A file of which any range is read when it is asked for."""
-
-    def __init__(self, handle: int) -> None:
-        super().__init__(os.fstat(handle).st_size)
-        self._handle = handle
-
-    def read(self, begin: int, end: int) -> memoryview:
-        return memoryview(os.pread(self._handle, max(0, min(end, len(self)) - begin), begin))
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            for chunk in map(group.column, range(group.num_columns)):
+                if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page:
+                    head = os.pread(file.fileno(), MOST_DICTIONARY_HEADER, chunk.dictionary_page_offset)
+                    size = mean_of_dictionary(head) * chunk.num_values // max(1, group.num_rows)
+                    most = min(most, _BATCH_BYTES // max(1, size))
+    return max(1, most)
 
 
 def _arrow(name: str, row: int) -> Iterator[tuple[int, int, pa.Table]]:
