@@ -27,7 +27,7 @@ from bookkeeper.config.units import format_duration
 from bookkeeper.contract.file_names import owner_of
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
-from bookkeeper.format.partition_tuples import compatible
+from bookkeeper.format.partition_tuples import compatible, folder_name
 from bookkeeper.stores.locations import join, normal
 from reaper.clock import EPOCH
 from reaper.context import ReaperContext
@@ -180,7 +180,7 @@ def _old_files(
     before, planned = now - age, moved - age / 2 if head else EPOCH
     own = tuple(f"{normal(place)}/" for place in (folder, join(metadata.location, "metadata")))
     fields = [field.name for spec in metadata.partition_specs for field in spec.fields]
-    partitions = tuple(f"{name}=" for field in fields for name in (field, compatible(field)))
+    partitions = tuple(f"{name}=" for field in fields for name in (field, compatible(field), folder_name(field)))
     for root in _roots(metadata):
         attempts = moved if root == normal(folder) else planned
         for location, item in context.storage.list(root):

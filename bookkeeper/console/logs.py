@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -153,7 +154,7 @@ class JsonLines(logging.Formatter):
 def fill_standard_streams() -> None:
     """
     Opens the standard streams that were closed when the process began: else the next file, maybe a catalog, gets that
-    number, and a library's output on stderr is written into it.
+    number, and a library's output on stderr is written into it. A character that stdout does not have is an escape.
     """
     for number in range(3):
         try:
@@ -163,6 +164,8 @@ def fill_standard_streams() -> None:
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it
 
 
 def catch_defects() -> None:

@@ -17,6 +17,8 @@ MOST_PAGES = 100_000
 _DICTIONARIES, _DELTA_BYTE_ARRAY = {2, 8}, 7
 #: page types
 _DICTIONARY_PAGE = 2
+#: bytes of the header of a dictionary page, at most
+MOST_DICTIONARY_HEADER = 100
 #: structs inside structs
 _MOST_DEPTH = 8
 
@@ -44,6 +46,17 @@ def pages(data: Content, begin: int, size: int) -> Pages:
     except (IndexError, KeyError, ValueError, TypeError, AttributeError) as exc:
         raise CannotRead(f"the header of a page cannot be read: {exc}") from exc
     return Pages(total, _DICTIONARY_PAGE in kinds or bool(encodings & _DICTIONARIES), _DELTA_BYTE_ARRAY in encodings)
+
+
+def mean_of_dictionary(head: bytes) -> int:
+    """
+    The mean size of the values in a dictionary page that begins with these bytes; 0 where it is none.
+    """
+    try:
+        header, _ = _struct(head, 0)
+        return int(header[2]) // max(1, header[7][1]) if header[1] == _DICTIONARY_PAGE else 0
+    except (IndexError, KeyError, ValueError, TypeError, AttributeError):
+        return 0
 
 
 def _headers(data: Content, begin: int, size: int) -> Iterator[dict[int, Any]]:

@@ -31,7 +31,8 @@ _PLAIN = {
     "timestamp": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
     "timestamptz": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
 }
-_PATH_CHARACTERS = 80
+#: of a folder: name and value together are a name on any disk
+_NAME_CHARACTERS, _PATH_CHARACTERS = 160, 80
 _STRUCTS = {"int": "<i", "long": "<q", "float": "<f", "double": "<d", "boolean": "<?"}
 
 
@@ -103,7 +104,14 @@ def folder(field: PartitionField, source: IcebergType, value: Any) -> str:
     except (ValueError, OverflowError):
         text = str(value)  # a time that Python's calendar does not reach; readers ignore folder names
     safe = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:_PATH_CHARACTERS]
-    return f"{compatible(field.name)}={safe}"
+    return f"{folder_name(field.name)}={safe}"
+
+
+def folder_name(name: str) -> str:
+    """
+    What the folders of a partition field begin with; cut, for a letter beyond ASCII takes five signs or more.
+    """
+    return compatible(name)[:_NAME_CHARACTERS]
 
 
 class FieldSummary(NamedTuple):

@@ -283,6 +283,18 @@ def test_a_daemon_whose_streams_are_closed_works_and_writes_into_no_file(lake: L
     assert lake.keys() == ["a"]
 
 
+def test_characters_that_stdout_does_not_have_are_escapes() -> None:
+    show = "lambda: show_rows([{'column': 'größe 大小'}], False)"
+    program = (
+        "from bookkeeper.console.errors import Command\nfrom bookkeeper.console.output import show_rows\n"
+        f"Command('show', callback={show}).main()"
+    )
+    environ = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode("latin-1").endswith("e \\u5927\\u5c0f\n")
+
+
 def test_a_commit_is_one_line_and_idle_ticks_are_none(lake: Lake, writer: Writes, root: logging.Logger) -> None:
     slot, settings, said = TableLoop("events", lake.book), Daemon(), io.StringIO()
     logs.set_up("json", stream=said)

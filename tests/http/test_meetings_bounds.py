@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import current_thread
+from threading import Event, current_thread
 
 import pytest
 
@@ -15,6 +15,7 @@ from tests.http.served import Door, door, ndjson, numbers, queue, until
 from tests.http.test_meetings import again
 from tests.support.threads import again_and_again
 from writers import Writer
+from writers.http import front
 
 
 def test_a_slot_survives_that_the_storage_could_not_be_opened(tmp_path: Path) -> None:
@@ -29,6 +30,29 @@ def test_a_slot_survives_that_the_storage_could_not_be_opened(tmp_path: Path) ->
     with door(lake, stores=stores) as served, again_and_again(lake.tick, 0.05):
         again(lambda: served.rows(ndjson(1), "p", 1))
         assert served.front.alive and not broken
+
+    assert numbers(lake) == [1]
+
+
+def test_requests_that_a_storage_which_hangs_leaves_without_an_answer_take_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "ANSWER_SECONDS", 0.05)
+    lake, goes_on = queue(tmp_path), Event()
+
+    def stores(url: str) -> Store:
+        if current_thread().name == "door-00":
+            goes_on.wait(30)
+        return open_store(url)
+
+    with door(lake, stores=stores) as served:
+        for sequence in (1, 2, 3):
+            assert served.rows(ndjson(sequence), "p", sequence).status == 503
+        assert [lane.queue.qsize() for lane in served.front._lanes.values()] == [0]
+        monkeypatch.undo()
+        goes_on.set()
+        with again_and_again(lake.tick, 0.05):
+            again(lambda: served.rows(ndjson(1), "p", 1))
 
     assert numbers(lake) == [1]
 

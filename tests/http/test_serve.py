@@ -1,5 +1,6 @@
 """The process: tokens, probes, SIGTERM, kills, and what is wrong with its options."""
 
+import os
 import signal
 import socket
 import sys
@@ -149,6 +150,30 @@ def test_while_the_file_is_written_tokens_are_those_of_before(tmp_path: Path) ->
     assert not allowed("", 10)  # whoever empties it means it
     assert not allowed("", 3600)
     assert allowed(f"events {ONE}", 1)
+
+
+def test_while_the_file_is_cut_behind_a_line_tokens_are_those_of_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, now = tmp_path / "tokens", [datetime(2026, 1, 31, tzinfo=UTC)]
+    file.write_text(f"events {ONE}\nevents {TWO}\n")
+    known = tokens.Tokens(file, lambda: now[0])
+
+    def allowed(text: str, seconds: int) -> bool:
+        file.write_text(text)
+        now[0] += timedelta(seconds=seconds)
+        return known.allow("events", f"Bearer {TWO}")
+
+    assert allowed(f"events {ONE}\n", 1) and allowed(f"events {ONE}\n", 9)
+    assert allowed(f"events {ONE}\nevents {TWO}\nevents {TWO}{ONE}\n", 1)  # it was written
+    assert allowed(f"events {ONE}\n", 1)
+    assert not allowed(f"events {ONE}\n", 10)
+    assert [record.message for record in caplog.records][-1] == "tokens count no more"
+    assert allowed(f"events {ONE}\nevents {TWO}\n", 1)
+    (tmp_path / "new").write_text(f"events {ONE}\n")
+    os.rename(tmp_path / "new", file)  # it is whole
+    now[0] += timedelta(seconds=1)
+    assert not known.allow("events", f"Bearer {TWO}")
 
 
 @pytest.mark.parametrize(

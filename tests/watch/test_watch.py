@@ -369,6 +369,16 @@ def test_a_plan_has_only_objects_that_lie_below_its_prefix(item: object) -> None
         Plan.parse(data, WatchPosition(1, plans.digest_of(data)))
 
 
+@pytest.mark.parametrize("sign", ["\x01", "\udcff"])
+def test_a_plan_of_the_longest_keys_is_read_again(sign: str) -> None:
+    folders = "/".join([sign * 199] * 4)
+    objects = [Planned(f"{folders}/{number:04}{sign * 96}", '"' * 512, 2**40) for number in range(plans.MOST_OBJECTS)]
+    assert max(len(item.key) for item in objects) == plans.MOST_KEY_BYTES
+    plan = Plan(10**17, "r" * 40, objects)
+    assert len(plan.encoded()) <= plans.MOST_BYTES
+    assert Plan.parse(plan.encoded(), plan.position) == plan
+
+
 def test_a_plan_is_what_it_was() -> None:
     plan = Plan(3, "run", [Planned("a\udcff", '"tag"', 7)])
     assert Plan.parse(plan.encoded(), plan.position) == plan

@@ -191,6 +191,20 @@ def test_lines_of_files_whose_names_are_no_utf8(local: Desk, tmp_path: Path) -> 
     assert shown.exit_code == 0 and "\\udcfe.ndjson" in shown.stdout
 
 
+@pytest.mark.parametrize("letters", [10, 80, 230])
+def test_lines_of_files_in_folders_with_long_names_in_other_letters(local: Desk, tmp_path: Path, letters: int) -> None:
+    folder = tmp_path / ("данные" * 40)[: letters // 2] / ("файлы" * 40)[: letters // 2]
+    folder.mkdir(parents=True)
+    files = []
+    for key in "ab":
+        files.append(str(folder / f"{key}.ndjson"))
+        Path(files[-1]).write_text(_line(key))
+        for _ in range(2):
+            done = _writer("lines", "--folder", _folder(local), "--name", "in", "--quiet", *files, cwd=tmp_path)
+            assert done.exit_code == 0, done.stderr
+    assert sorted(row["key"] for row in local.rows()) == ["a", "b"]
+
+
 @pytest.mark.parametrize("options", ["in.bad.ndjson", "a.ndjson --bad in.bad.ndjson", "--retry-bad in.bad.ndjson"])
 def test_lines_adds_no_bad_line_to_a_file_that_it_reads(local: Desk, tmp_path: Path, options: str) -> None:
     (tmp_path / "in.bad.ndjson").write_text(_line("a") + "bad\n")

@@ -155,6 +155,23 @@ def test_a_parquet_file_of_large_values_is_read_in_small_batches(
 
 
 @BOTH
+def test_a_file_whose_dictionary_unpacks_to_much_is_read_in_small_batches(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("writers.sources.row_files._BATCH_ROWS", 16_384)
+    monkeypatch.setattr("writers.sources.row_files._BATCH_BYTES", 2**20)
+    table = pa.table({"value": pa.array(["x" * 2**16] * 256).dictionary_encode()})
+    if kind == "parquet":
+        pq.write_table(table.cast(pa.schema([("value", pa.string())])), tmp_path / "a")
+    else:
+        with pa.ipc.new_file(tmp_path / "a", table.schema) as out:
+            out.write_table(table)
+    found = [piece.cast(pa.schema([("value", pa.string())])) for _, _, piece in batches(str(tmp_path / "a"), 5)]
+    assert max(piece.nbytes for piece in found) <= 2**21
+    assert sum(piece.num_rows for piece in found) == 251
+
+
+@BOTH
 def test_a_file_that_changed_or_is_damaged_is_refused(desk: Desk, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a"
     _load(desk, [_file(path, kind, rows(*KEYS))], tmp_path / "bad")

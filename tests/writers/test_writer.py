@@ -7,6 +7,8 @@ from datetime import timedelta
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import IdentityTransform
 
 from bookkeeper.errors import ConfigInvalid, NotPossible, PathRefused, SchemaRefused, WrongFolder
 from bookkeeper.stores.locations import inside
@@ -224,3 +226,11 @@ def test_a_folder_url_is_enough_to_open_a_writer(local: Desk) -> None:
     with Writer.open(f"{local.root}/_bookkeeper", name="lib") as writer:
         writer.write(rows("a"))
     assert only(local.txlogs()).name.writer == "lib"
+
+
+def test_a_partition_field_with_a_long_name_in_other_letters_is_a_folder_on_a_disk(local: Desk) -> None:
+    field = PartitionField(2, 1000, IdentityTransform(), "наименование_подразделения_отправителя")
+    local.set_card(spec=PartitionSpec(field))
+    with local.writer() as writer:
+        writer.write(rows("k" * 100))
+    assert [row["key"] for row in local.rows()] == ["k" * 100]

@@ -47,6 +47,24 @@ def test_a_writer_that_waits_for_the_bookkeeper_says_so_and_for_how_long(local: 
     assert told(writer.figures)["waiting"] == 0
 
 
+def test_a_clock_that_is_put_back_makes_no_wait_longer(local: Desk) -> None:
+    local.set_card(pending_limit=1)
+    jumps = iter([-3600.0])
+
+    def wait(seconds: float) -> None:
+        local.clock.wait(seconds)
+        local.clock.move(seconds=next(jumps, 0.0))
+
+    writer = local.writer(patience=timedelta(seconds=5), wait=wait)
+    writer.write(rows("a"))
+    writer.publish()
+    writer.write(rows("a"))
+    with pytest.raises(Backpressure):
+        writer.publish()
+    assert len(local.clock.waits) == 6
+    assert told(writer.figures)["waited_seconds_total"] == 5
+
+
 def test_figures_are_a_file_after_each_txlog_and_trouble_with_it_is_no_trouble_of_the_rows(
     local: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -194,8 +194,9 @@ class Client:
         server that was started with other bounds refuses the body before it looks whether the sequence was taken.
         """
         self._let_arrive(until)
-        self._tries = 0
-        if self._has_arrived(request, until):
+        has_arrived = self._has_arrived(request, until)
+        self._tries = 0  # not before: it may be sent again as it is
+        if has_arrived:
             self._spool.taken(request)
             return
         if request.first < request.last:

@@ -157,8 +157,7 @@ class Front:
             lines = rows_of(body, headers.get("content-type", ""), partial, reserve)
             post = Post(self._box(), lines, len(body), producer, sequence, until_published)
             del body, lines
-            self._lane(table, producer).queue.put(post)
-            answer = await self._answered(post)
+            answer = await self._answer_of(self._lane(table, producer), post)
             if not passes_on(answer, headers):
                 return _response(answer)
             reserve(post.size)
@@ -167,8 +166,7 @@ class Front:
 
     async def _ask(self, request: Request, producer: str, table: Table) -> JSONResponse:
         ask = Ask(self._box(), producer)
-        self._lane(table, producer).queue.put(ask)
-        answer = await self._answered(ask)
+        answer = await self._answer_of(self._lane(table, producer), ask)
         if passes_on(answer, request.headers):
             answer = await self._passed_on(answer.owner, of_ask(table.name, producer), request, table)
         return _response(answer)
@@ -182,6 +180,13 @@ class Front:
             return await self._answered(pending)
         finally:
             asking.cancel()
+
+    async def _answer_of(self, lane: Lane, item: Post | Ask) -> Answer:
+        lane.queue.put(item)
+        try:
+            return await self._answered(item)
+        finally:
+            lane.drop(item)
 
     async def _answered(self, pending: Pending) -> Answer:
         """The answer, by the thread or task that has begun with it, or because it takes too long."""

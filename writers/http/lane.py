@@ -8,7 +8,7 @@ names, which the reaper sweeps, and txlogs, which are committed.
 import logging
 import random
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import Empty, Queue
@@ -93,6 +93,12 @@ class Lane:
                 log.exception("request failed", extra={"action": "defect", "writer": self.name})
                 self._trouble(exc, self._unavailable(exc))
             self._reader = None
+
+    def drop(self, item: Post | Ask) -> None:
+        """A request that waits no longer, and that the thread has not come to, takes no memory; for any thread."""
+        if not item.given:
+            with self.queue.mutex, suppress(ValueError):
+                self.queue.queue.remove(item)
 
     def _turn(self) -> None:
         raise NotImplementedError

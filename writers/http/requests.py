@@ -153,18 +153,18 @@ class Pending:
     size = 0
 
     def __init__(self, mailbox: Mailbox) -> None:
-        #: set by the thread of the writer; the future is set by the loop
-        self._given = False
+        #: whether the thread of the writer has answered it; the future is set by the loop
+        self.given = False
         self._mailbox, self.future = mailbox, mailbox.future()
 
     @property
     def answered(self) -> bool:
         """Whether it has an answer, or waits no longer."""
-        return self._given or self.future.done()
+        return self.given or self.future.done()
 
     def answer(self, answer: Answer) -> None:
         """Answers it; later answers count for nothing. To be called by the thread of the writer."""
-        self._given = True
+        self.given = True
         self._mailbox.put(self.future, answer)
 
 

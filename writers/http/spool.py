@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from threading import Lock
 
-from bookkeeper.errors import AlreadyExists, Missing, NotPossible
+from bookkeeper.errors import AlreadyExists, Missing, NotPossible, StorageUnavailable
 from bookkeeper.stores.store import Store
 
 _ROWS, _REFUSED, _NEXT = "rows/", "refused/", "next.json"
@@ -96,12 +96,17 @@ class Spool:
         self._note(Request(first, first - 1, sequence))
 
     def put(self, rows: bytes) -> None:
-        """Adds a file of rows. Raises NotPossible where there is no room, and then has taken nothing."""
+        """Adds a file of rows. Raises also NotPossible where there is no room; what raises has taken nothing."""
         with self._lock:
             if sum([*self._sizes.values()]) + len(rows) > self._most:
                 raise NotPossible(f"{self._store.url}: more than {self._most} bytes of rows wait there", hint=_FULL)
             number = self._last + 1
-            self._store.create(_key(_ROWS, number), rows)
+            try:
+                self._store.replace(_key(_ROWS, number), rows)  # what a call before left there, which failed
+            except StorageUnavailable:
+                with suppress(StorageUnavailable):  # else the next call replaces it, if there is one
+                    self._store.delete_many([_key(_ROWS, number)])
+                raise
             self._sizes[number], self._last = len(rows), number
 
     def request(self, most: int) -> tuple[Request, bytes] | None:

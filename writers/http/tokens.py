@@ -22,22 +22,24 @@ ANY = "*"
 MOST = 2000
 _SHARE = "Let programs share one, or serve the tables by another process."
 _SHORTEST, _MOST_BYTES, _EVERY = 16, 2**20, timedelta(seconds=1)
-#: for so long a file that became empty is one that is being written
+#: for so long a file that lost tokens, and got none, is one that is being written
 _WRITTEN_IN = timedelta(seconds=10)
 
 
 class Tokens:
     """
     The tokens in a file, one `TABLE TOKEN` a line, with `requests=N` and `bytes=SIZE` a second if wanted; raises
-    ConfigInvalid. A later file that is none is logged, and what was read before stays; of an empty one for ten seconds.
-    To be used by one thread.
+    ConfigInvalid. A later file that is none is logged, and what was read before stays; for ten seconds of an empty one,
+    and of one that was cut in place. To be used by one thread.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path, self.clock, self._looked = path, clock, clock()
         self._quotas = dict[tuple[str, bytes], Quota]()
-        self._empty_since: datetime | None = None
+        self._cut_since: datetime | None = None
         self._known: Mapping[str, list[bytes]] = {}
+        self._stamp: tuple[int, ...] = ()
+        self._lines: Mapping[tuple[str, bytes], Rates] = {}
         self._stamp, self._known = self._read()
 
     def allow(self, table: str, given: str) -> bool:
@@ -80,10 +82,6 @@ class Tokens:
             raise ConfigInvalid(f"the tokens in {self._path} cannot be read: {type(exc).__name__}") from exc
         if len(text) > _MOST_BYTES:
             raise ConfigInvalid(f"{self._path} is larger than {_MOST_BYTES} bytes")
-        if text:
-            self._empty_since = None
-        elif self._known and self._is_written():
-            raise ConfigInvalid(f"{self._path} is empty")
         known, rates = dict[str, list[bytes]](), dict[tuple[str, bytes], Rates]()
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split()
@@ -102,13 +100,20 @@ class Tokens:
                 raise ConfigInvalid(f"the quota in line {number} of {self._path} is none", hint=hint) from exc
         if max((len(found) for found in known.values()), default=0) > MOST // 2:
             raise ConfigInvalid(f"{self._path} has more than {MOST // 2} tokens of one table", hint=_SHARE)
+        self._check_whole(rates, not text, stamp)
+        self._lines = rates
         self._quotas = {key: self._quota(key, found) for key, found in rates.items() if found != Rates()}
         return stamp, known
 
-    def _is_written(self) -> bool:
-        now = self.clock()
-        self._empty_since = self._empty_since or now
-        return timedelta(0) <= now - self._empty_since < _WRITTEN_IN
+    def _check_whole(self, rates: Mapping[tuple[str, bytes], Rates], is_empty: bool, stamp: tuple[int, ...]) -> None:
+        """Raises ConfigInvalid where the file may be one that is being written in place."""
+        lost, now = self._lines.keys() - rates.keys(), self.clock()
+        is_cut = lost and (is_empty or (rates.items() < self._lines.items() and stamp[0] == self._stamp[0]))
+        self._cut_since = (self._cut_since or now) if is_cut else None
+        if self._cut_since is not None and timedelta(0) <= now - self._cut_since < _WRITTEN_IN:
+            raise ConfigInvalid(f"{self._path} lacks {len(lost)} tokens that it had")
+        if lost:
+            log.warning("tokens count no more", extra={"action": "tokens", "count": len(lost)})
 
     def _quota(self, key: tuple[str, bytes], rates: Rates) -> Quota:
         before = self._quotas.get(key)

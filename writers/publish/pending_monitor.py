@@ -98,14 +98,16 @@ class PendingMonitor:
 
         Raises Backpressure after `patience` or when `wait` returns True, Fenced, StorageUnavailable.
         """
-        began = self._clock()
+        waited, at = timedelta(0), self._clock()
         while self.full(limit):
-            waited = self._clock() - began
             self._metrics.waits()
             if waited >= patience or self._wait(EVERY.total_seconds()) is True:
                 raise Backpressure(f"{self._pending} txlogs are pending, the table's pending limit is {limit}")
             self.look()
-            self._metrics.waits((self._clock() - began - waited).total_seconds())
+            before, at = at, self._clock()
+            passed = max(at - before, timedelta(0))  # a clock that is put back makes no wait longer
+            self._metrics.waits(passed.total_seconds())
+            waited += passed
         self._metrics.goes_on()
 
     def _check_own(self, found: set[TxlogName], copy: MarksCopy | None) -> None:

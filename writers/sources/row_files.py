@@ -13,8 +13,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from bookkeeper.errors import CannotRead, NotPossible
+from bookkeeper.format.arrow_memory import written_size
 from bookkeeper.format.batch_size import batch_rows
 from bookkeeper.format.input_files import row_kind
+from bookkeeper.format.page_headers import MOST_DICTIONARY_HEADER, mean_of_dictionary
 
 _TAIL_BYTES = 4096
 #: of a batch; without the bound in bytes 16,384 values of 1 MiB would be in memory at once
@@ -33,8 +35,9 @@ def fingerprint(name: str) -> bytes:
 
 def batches(name: str, row: int, data: bytes | None = None) -> Iterator[tuple[int, int, pa.Table]]:
     """
-    The rows from number `row` on: the number behind the last of them, how many there are in all, and the rows. With
-    `data`, the bytes of a stranger's file, no batch of Parquet is large, whatever a dictionary of it unpacks to.
+    The rows from number `row` on: the number behind the last of them, how many there are in all, and the rows, few at
+    once where a dictionary unpacks to much. With `data`, the bytes of a stranger's file, one of Parquet that does not
+    tell how many is refused.
 
     Raises NotPossible where the file is damaged or has fewer than `row` rows.
     """
@@ -71,11 +74,23 @@ def _parquet(name: str, row: int, data: bytes | None) -> Iterator[tuple[int, int
         group, end = _first(counts, row)
         size = sum(file.metadata.row_group(index).total_byte_size for index in range(len(counts)))
         most = max(1, min(_BATCH_ROWS, _BATCH_BYTES * total // max(1, size)))
-        if data is not None:
-            most = min(most, batch_rows(data, file.metadata))
+        most = min(most, _most_rows(name, file.metadata) if data is None else batch_rows(data, file.metadata))
         for batch in file.iter_batches(batch_size=most, row_groups=range(group, len(counts))):
             begin, end = end, end + batch.num_rows
             yield end, total, pa.Table.from_batches([batch]).slice(max(row - begin, 0))
+
+
+def _most_rows(name: str, footer: pq.FileMetaData) -> int:
+    """Rows of a user's own Parquet file to decode at once, by the mean size of the values in its dictionaries."""
+    most = _BATCH_ROWS
+    with open(name, "rb") as file:
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            for chunk in map(group.column, range(group.num_columns)):
+                if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page:
+                    head = os.pread(file.fileno(), MOST_DICTIONARY_HEADER, chunk.dictionary_page_offset)
+                    size = mean_of_dictionary(head) * chunk.num_values // max(1, group.num_rows)
+                    most = min(most, _BATCH_BYTES // max(1, size))
+    return max(1, most)
 
 
 def _arrow(name: str, row: int) -> Iterator[tuple[int, int, pa.Table]]:
@@ -86,8 +101,10 @@ def _arrow(name: str, row: int) -> Iterator[tuple[int, int, pa.Table]]:
         index, end = _first(counts, row)
         for number in range(index, len(counts)):
             table = pa.Table.from_batches([file.get_batch(number)])
-            for first in range(0, table.num_rows, _BATCH_ROWS):
-                piece = table.slice(first, _BATCH_ROWS)
+            size = table.nbytes + sum(written_size(chunk) for column in table.columns for chunk in column.chunks)
+            most = max(1, min(_BATCH_ROWS, _BATCH_BYTES * table.num_rows // max(1, size)))
+            for first in range(0, table.num_rows, most):
+                piece = table.slice(first, most)
                 begin, end = end, end + piece.num_rows
                 yield end, total, piece.slice(max(row - begin, 0))
 

@@ -24,6 +24,8 @@ from writers.sources.row_files import fingerprint
 STDIN = "-"
 _HEAD_BYTES = 4096
 _PATH_BYTES = 600
+#: of a position's 1,024, as JSON
+_TOLD_BYTES = 880
 _CHUNK_BYTES = 2**20
 #: a longer line is a bad line: no file may fill the memory
 _MOST_LINE_BYTES = 2**27
@@ -117,7 +119,7 @@ def position_of(files: Sequence[str], place: SourcePosition, began: bytes = b"")
     if _is_short(name, place.offset) or not (now := beginning(name)).startswith(began):
         raise _another_file(name, place.offset)
     data = {
-        "file": _identity(name),
+        "file": _told(name),
         "head": _head(name, now, place.offset),
         "offset": place.offset,
         "line": place.line,
@@ -141,9 +143,9 @@ def place_of(files: Sequence[str], position: bytes | None) -> SourcePosition:
         raise NotPossible(f"the committed position {position[:80]!r} is none of a file of lines", hint=hint) from exc
     names = [_identity(name) for name in files]
     hint = _SAME_FILES
-    if data["file"] not in names:
+    index = next((at for at, name in enumerate(files) if data["file"] in (names[at], _told(name))), None)
+    if index is None:
         raise NotPossible(f"this writer has read {data['file']} last, which is not among the files", hint=hint)
-    index = names.index(data["file"])
     if _hash(os.fsencode("\n".join(names[:index]))) != data["before"]:
         raise NotPossible(f"the files before {data['file']} are not those that were read before it", hint=hint)
     name, offset = files[index], data["offset"]
@@ -161,8 +163,18 @@ def _another_file(name: str, offset: int) -> NotPossible:
 
 def _identity(name: str) -> str:
     path = str(Path(name).resolve())
+    return path if len(os.fsencode(path)) <= _PATH_BYTES else _digest(path)
+
+
+def _told(name: str) -> str:
+    """The identity as a position says it: JSON takes up to six bytes for one of a path."""
+    path = _identity(name)
+    return path if len(json.dumps(path)) <= _TOLD_BYTES else _digest(path)
+
+
+def _digest(path: str) -> str:
     named = os.fsencode(path)  # a name on a disk need not be UTF-8
-    return path if len(named) <= _PATH_BYTES else f"sha256:{hashlib.sha256(named).hexdigest()}"
+    return f"sha256:{hashlib.sha256(named).hexdigest()}"
 
 
 def _is_short(name: str, offset: int) -> bool:

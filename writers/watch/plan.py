@@ -16,8 +16,8 @@ from bookkeeper.errors import NotPossible, PathRefused
 from bookkeeper.format import json_text
 from bookkeeper.stores.store import checked_key
 
-#: of one plan, and the bytes of it, its keys and tags
-MOST_OBJECTS, MOST_BYTES = 1000, 2**22
+#: of one plan, and the bytes of it, its keys and tags: of a key six for each byte, as JSON
+MOST_OBJECTS, MOST_BYTES = 1000, 2**23
 MOST_KEY_BYTES, MOST_NAME_BYTES, _MOST_TAG = 900, 200, 512
 _VERSION = 1
 #: what --go-on calls the position before the first plan
