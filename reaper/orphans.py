@@ -251,11 +251,18 @@ def _referenced(table: Table, reader: ManifestReader) -> Iterator[str]:
 def _read_sweep(context: ReaperContext) -> tuple[str, datetime | None, dict[str, datetime]]:
     try:
         raw = json.loads(context.folder.read(KEY, MOST_BYTES))
-        seen = {location: datetime.fromisoformat(text) for location, text in raw["seen"].items()}
-        return raw["table-uuid"], datetime.fromisoformat(raw["at"]), seen
+        seen = {location: _moment(text) for location, text in raw["seen"].items()}
+        return raw["table-uuid"], _moment(raw["at"]), seen
     except (Missing, Unfit, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         # As if there had been no sweep: an orphan has to be found twice again.
         return "", None, {}
+
+
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError(f"{text} has no time zone")
+    return found
 
 
 def _write_sweep(context: ReaperContext, found: Sweep, gone: Mapping[str, int], now: datetime) -> None:

@@ -53,6 +53,7 @@ def _number(properties: Mapping[str, str], key: str) -> int | None:
     text = properties.get(key)
     if text is None:
         return None
-    if not text.strip().isdigit():
-        raise TableUnusable(f"table property {key} is {text!r}, not a number", hint="Correct or unset it.")
-    return int(text)
+    found = text.strip()
+    if not (found.isascii() and found.isdigit() and len(found) < 20):  # up to 2**63 - 1
+        raise TableUnusable(f"table property {key} is {text[:60]!r}, not a number", hint="Correct or unset it.")
+    return int(found)

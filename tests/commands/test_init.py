@@ -110,6 +110,8 @@ def test_adopting_a_table_says_that_the_reaper_will_shorten_its_history(catalog:
     [
         ({"history.expire.max-snapshot-age-ms": "432000000"}, "older than 5 d, except the last 100"),
         ({"history.expire.max-snapshot-age-ms": "soon"}, "'soon', not a number. Correct or unset it."),
+        ({"history.expire.max-snapshot-age-ms": "²"}, "'²', not a number. Correct or unset it."),
+        ({"history.expire.min-snapshots-to-keep": "9" * 5000}, "9', not a number. Correct or unset it."),
         ({"gc.enabled": "false"}, ""),
     ],
 )
