@@ -244,9 +244,10 @@ class World:
         """Until it takes requests; where it cannot begin, its supervisor starts it again."""
         up = asyncio.create_task(_is_up(int(role.split()[1])))
         while not (await asyncio.wait([up], timeout=1))[0]:
-            if role in self.crew.ended():
-                self.account.kills[f"could not begin: {role.partition(' ')[0]}"] += 1
-                self.crew.start(role)
+            for ended in self.crew.ended():
+                why = "could not begin" if ended == role else "ended by itself"
+                self.account.kills[f"{why}: {ended.partition(' ')[0]}"] += 1
+                self.crew.start(ended)
 
     async def _go_away(self) -> None:
         """The storage of the txlogs, then the catalog; requests are sent all the time."""
