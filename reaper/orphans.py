@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.config.expiry import rules
-from bookkeeper.config.units import format_duration
+from bookkeeper.config.units import format_duration, moment
 from bookkeeper.contract.file_names import owner_of
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
@@ -251,18 +251,11 @@ def _referenced(table: Table, reader: ManifestReader) -> Iterator[str]:
 def _read_sweep(context: ReaperContext) -> tuple[str, datetime | None, dict[str, datetime]]:
     try:
         raw = json.loads(context.folder.read(KEY, MOST_BYTES))
-        seen = {location: _moment(text) for location, text in raw["seen"].items()}
-        return raw["table-uuid"], _moment(raw["at"]), seen
+        seen = {location: moment(text) for location, text in raw["seen"].items()}
+        return raw["table-uuid"], moment(raw["at"]), seen
     except (Missing, Unfit, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         # As if there had been no sweep: an orphan has to be found twice again.
         return "", None, {}
-
-
-def _moment(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is None:
-        raise ValueError(f"{text} has no time zone")
-    return found
 
 
 def _write_sweep(context: ReaperContext, found: Sweep, gone: Mapping[str, int], now: datetime) -> None:

@@ -38,7 +38,7 @@ _MEANING: tuple[tuple[type[Exception], str, str], ...] = (
     ),
     (iceberg.ServerError, "the catalog failed (5xx)", _DOWN),
 )
-#: what tells of a moment; errors of connections, and limits of time, are an OSError
+#: what a later try may not meet; errors of connections, and limits of time, are an OSError
 _PASSING = (iceberg.TooManyRequestsError, iceberg.ServiceUnavailableError, Transient, OSError)
 _UNREAD = "Another program wrote it: take it back there. Nothing is lost; it is tried again."
 #: how the words begin in which pyiceberg refuses what it parses; where that is and what is wrong are the next two lines

@@ -20,6 +20,7 @@ from bookkeeper.console.output import table as rule
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
 
     from bookkeeper.console.signals import StopSignal
     from bookkeeper.history.consumer_state import ConsumerState
@@ -213,27 +214,29 @@ def add(
       bookkeeper consumers add nightly --checkpoint s3://lake/checkpoints/nightly --available-now
       bookkeeper consumers add export --snapshot current --ttl 2h
     """
+    from bookkeeper.catalogs.commit import load_table
+
     if bool(checkpoint) == bool(snapshot) or bool(snapshot) != bool(ttl):
         raise click.UsageError("give --checkpoint, or --snapshot and --ttl")
     there = opened(config, table)
-    _check_folder(there)
+    metadata = load_table(there.ledger.catalog, there.table.identifier).metadata
+    _check_folder(there, metadata)
     if checkpoint:
         record = _add_query(there, name, checkpoint, source, available_now)
     else:
         assert snapshot is not None and ttl is not None
-        record = _add_reader(there, name, snapshot, ttl)
+        record = _add_reader(there, metadata, name, snapshot, ttl)
     show_record({"table": there.table.name, "consumer": name, **record}, as_json)
 
 
-def _check_folder(there: Opened) -> None:
+def _check_folder(there: Opened, metadata: "TableMetadata") -> None:
     """
     Raises WrongFolder where the folder of a table with marks is empty, as where its disk is not mounted: no reaper
     would see what is registered there.
     """
-    from bookkeeper.catalogs.commit import load_table
     from bookkeeper.contract.marks import PROPERTY
 
-    if PROPERTY in load_table(there.ledger.catalog, there.table.identifier).metadata.properties:
+    if PROPERTY in metadata.properties:
         there.folder.check()
 
 
@@ -248,12 +251,11 @@ def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, av
     return {"checkpoint": where, "state": found.state, "what": _what(found)}
 
 
-def _add_reader(there: Opened, name: str, snapshot: str, ttl: timedelta) -> dict[str, Any]:
+def _add_reader(there: Opened, metadata: "TableMetadata", name: str, snapshot: str, ttl: timedelta) -> dict[str, Any]:
     from bookkeeper.catalogs.commit import load_table
     from bookkeeper.errors import NotPossible
     from bookkeeper.history.registry import reader
 
-    metadata = load_table(there.ledger.catalog, there.table.identifier).metadata
     wanted = metadata.current_snapshot_id if snapshot == "current" else int(snapshot) if snapshot.isdigit() else None
     if wanted is None:
         raise NotPossible(f"--snapshot {snapshot}: the id of a snapshot, or `current` once there is one, is allowed")

@@ -81,6 +81,16 @@ def epoch_ms(at: datetime) -> int:
     return int(at.timestamp() * 1000)
 
 
+def moment(text: str) -> datetime:
+    """
+    The time in ISO 8601; raises ValueError where it is none, or has no zone.
+    """
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError(f"{text} has no time zone")
+    return found
+
+
 def from_epoch_ms(ms: int) -> datetime:
     """
     The time (UTC) of so many milliseconds since 1970.

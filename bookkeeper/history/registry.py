@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from bookkeeper.config.units import moment
 from bookkeeper.contract.names import WRITER
 from bookkeeper.errors import ConfigInvalid, Missing, NotPossible, Unfit
 from bookkeeper.format import json_text
@@ -266,9 +267,7 @@ def loads(name: str, data: bytes) -> Consumer:
 
 
 def _moment(text: str | None) -> datetime | None:
-    moment = None if text is None else datetime.fromisoformat(text)
-    if moment is not None and moment.tzinfo is None:
-        raise ValueError("a time without a zone")
-    if moment is not None and not 1970 < moment.year < _LAST_YEAR:
+    found = None if text is None else moment(text)
+    if found is not None and not 1970 < found.year < _LAST_YEAR:
         raise ValueError("a time that no clock shows")  # one at the edge of the calendar has no UTC time
-    return moment
+    return found

@@ -155,25 +155,14 @@ class Storage:
         What fails is halved until the file is found that does not go: it stops no other. Raises StorageUnavailable
         where none goes, many in a row do not, or a folder is not reachable, and the rest can be deleted again.
         """
-        asked, left, went, stuck = 0, 0, 0, dict[str, StorageUnavailable]()
+        asked, left, stuck = 0, 0, dict[str, StorageUnavailable]()
         for store, keys in self._by_store(locations, self.pace.at_once):
-            failures, parts = 0, [[*keys]]
-            while parts:
-                part = parts.pop()
-                try:
-                    left += len(part) - store.delete_many(part)
-                    went, failures = went + 1, 0
-                except StorageUnavailable as error:
-                    failures += 1
-                    of_all = isinstance(error, Transient | FolderUnavailable)
-                    if of_all or failures > MOST_FAILURES + len(keys).bit_length():
-                        raise
-                    half = len(part) // 2
-                    parts += [part[half:], part[:half]] if half else []
-                    stuck |= {} if half else {keys[part[0]]: error}
+            behind_links, refused = _deleted(store, [*keys])
+            left += behind_links
+            stuck |= {keys[key]: error for key, error in refused.items()}
             asked += len(keys)
             self.pace.after(len(keys))
-        if stuck and not went and asked > 1:
+        if 1 < asked == len(stuck):
             raise next(iter(stuck.values()))
         self.stuck |= {location: str(error) for location, error in stuck.items()}
         return left
@@ -226,6 +215,25 @@ class Storage:
                 if plain.startswith(root) and plain != root:
                     return number
         return None
+
+
+def _deleted(store: Store, keys: list[str]) -> tuple[int, dict[str, StorageUnavailable]]:
+    """How many of these keys lie behind a symbolic link, and those that do not go; raises StorageUnavailable."""
+    left, failures, parts, refused = 0, 0, [keys], dict[str, StorageUnavailable]()
+    while parts:
+        part = parts.pop()
+        try:
+            left += len(part) - store.delete_many(part)
+            failures = 0
+        except StorageUnavailable as error:
+            failures += 1
+            of_all = isinstance(error, Transient | FolderUnavailable)
+            if of_all or failures > MOST_FAILURES + len(keys).bit_length():
+                raise
+            half = len(part) // 2
+            parts += [part[half:], part[:half]] if half else []
+            refused |= {} if half else {part[0]: error}
+    return left, refused
 
 
 class _CountedStore:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -134,15 +135,17 @@ def test_a_byte_order_mark_is_not_of_the_first_tables_name(tmp_path: Path) -> No
     )
 
 
+def allows(known: tokens.Tokens, file: Path, now: list[datetime], token: str, text: str, seconds: int) -> bool:
+    """Whether the token counts so many seconds after the file was written in place."""
+    file.write_text(text)
+    now[0] += timedelta(seconds=seconds)
+    return known.allow("events", f"Bearer {token}")
+
+
 def test_while_the_file_is_written_tokens_are_those_of_before(tmp_path: Path) -> None:
     file, now = tmp_path / "tokens", [datetime(2026, 1, 31, tzinfo=UTC)]
     file.write_text(f"events {ONE}")
-    known = tokens.Tokens(file, lambda: now[0])
-
-    def allowed(text: str, seconds: int) -> bool:
-        file.write_text(text)
-        now[0] += timedelta(seconds=seconds)
-        return known.allow("events", f"Bearer {ONE}")
+    allowed = partial(allows, tokens.Tokens(file, lambda: now[0]), file, now, ONE)
 
     assert allowed("", 1) and allowed("", 9)
     assert not allowed(f"events {TWO}", 1)
@@ -158,17 +161,13 @@ def test_while_the_file_is_cut_behind_a_line_tokens_are_those_of_before(
     file, now = tmp_path / "tokens", [datetime(2026, 1, 31, tzinfo=UTC)]
     file.write_text(f"events {ONE}\nevents {TWO}\n")
     known = tokens.Tokens(file, lambda: now[0])
-
-    def allowed(text: str, seconds: int) -> bool:
-        file.write_text(text)
-        now[0] += timedelta(seconds=seconds)
-        return known.allow("events", f"Bearer {TWO}")
+    allowed = partial(allows, known, file, now, TWO)
 
     assert allowed(f"events {ONE}\n", 1) and allowed(f"events {ONE}\n", 9)
     assert allowed(f"events {ONE}\nevents {TWO}\nevents {TWO}{ONE}\n", 1)  # it was written
     assert allowed(f"events {ONE}\n", 1)
     assert not allowed(f"events {ONE}\n", 10)
-    assert [record.message for record in caplog.records][-1] == "tokens count no more"
+    assert [record.getMessage() for record in caplog.records][-1] == "tokens count no more"
     assert allowed(f"events {ONE}\nevents {TWO}\n", 1)
     (tmp_path / "new").write_text(f"events {ONE}\n")
     os.rename(tmp_path / "new", file)  # it is whole
