@@ -55,14 +55,14 @@ class ReaperContext:
             refuse_keys(settings)
         url = folder_url(settings, table.metadata.location)
         storage = Storage(table.metadata, url, open_store, pace or Pace())
-        folder = Folder(open_store(url)).store
+        folder = Folder(open_store(url))
         if local_path(url) is None or MARKS in table.metadata.properties:
             # Elsewhere than on a disk the lease would be written where there is no folder. On a disk there may be the
             # empty directory of one that is not mounted.
-            Folder(folder).check()
-        guard = Guard.of(folder, settings, now, open_store, floor)
+            folder.check_of(str(table.metadata.table_uuid))
+        guard = Guard.of(folder.store, settings, now, open_store, floor)
         reader = ManifestReader(table.io, storage.read_together)
-        return cls(settings, catalog, folder, storage, reader, LivePaths(folder, reader), guard)
+        return cls(settings, catalog, folder.store, storage, reader, LivePaths(folder.store, reader), guard)
 
     @property
     def name(self) -> str:

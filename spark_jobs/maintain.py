@@ -94,11 +94,13 @@ class Work:
 
     def registry(self) -> Registry:
         """
-        The table's consumers.
+        The table's consumers; raises WrongFolder where the folder is not the table's.
         """
         from bookkeeper.history.registry import Registry
 
-        return Registry(self.folder(), self.table.consumers)
+        folder = self.folder()
+        register.check_folder(self.spark, folder, self.name)
+        return Registry(folder, self.table.consumers)
 
 
 def _refuse_to_delete(work: Work) -> None:
@@ -272,17 +274,15 @@ def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None
     \b
     Example: python -m spark_jobs.maintain remove-orphan-files --dry-run
     """
-    from bookkeeper.contract import marks
     from bookkeeper.contract.pending_rewrites import is_rewrite
     from bookkeeper.contract.rewrite import REWRITES
-    from bookkeeper.contract.txlog_folder import PENDING, REASON, REJECTED, Folder
+    from bookkeeper.contract.txlog_folder import PENDING, REASON, REJECTED
 
     _refuse_to_delete(work)
     keep = older_than or max(work.table.orphan_age, procedures.LEAST_ORPHAN_AGE)
     procedures.check_orphan_age(keep, work.table.orphan_age)
     folder = work.folder()
-    if marks.PROPERTY in work.properties():
-        procedures.check_folder(Folder(folder).marks(), str(load(work.spark, work.name).uuid()))
+    register.check_folder(work.spark, folder, work.name)
     # A writer publishes no file older than half the orphan age.
     oldest = keep - work.table.orphan_age / 2
     pending = [*folder.list(PENDING), *folder.list(REWRITES)]

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from bookkeeper.config.settings import Reaper
-    from bookkeeper.contract.marks_json import MarksCopy
     from spark_jobs.table import Snapshot
 
 #: Iceberg's procedure refuses anything younger.
@@ -142,18 +141,6 @@ def check_orphan_age(older_than: timedelta, orphan_age: timedelta) -> None:
         raise NotPossible(
             f"--older-than {format_duration(older_than)} is refused: at least {format_duration(least)} is needed here",
             hint="A writer may still publish younger files (orphan-age); Iceberg refuses less than a day.",
-        )
-
-
-def check_folder(copy: MarksCopy | None, table_uuid: str) -> None:
-    """
-    Raises NotPossible where the txlog folder, whose marks.json this is, is not that of the table: its txlogs name other
-    files. To be asked for a table that has marks.
-    """
-    if copy is None or copy.table_uuid != table_uuid:
-        raise NotPossible(
-            "the txlog folder is not this table's: its txlogs are elsewhere, and the files they name are no orphans",
-            hint="Is `folder` the same here as in the bookkeeper's configuration?",
         )
 
 

@@ -18,7 +18,7 @@ from bookkeeper.errors import BookkeeperError, PathRefused, Retry
 from bookkeeper.stores.locations import normal
 from bookkeeper.threads import repeating
 from spark_jobs.hadoop import HadoopCheckpointStore
-from spark_jobs.table import location
+from spark_jobs.table import load, location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,10 +72,26 @@ def register(
 def registry_of(spark: SparkSession, settings: Settings, table: Table, name: str) -> Registry:
     """
     The consumers of the table `name` (catalog.namespace.table).
+
+    Raises StorageUnavailable, and WrongFolder where the folder is not the table's: no reaper would see them.
     """
     from bookkeeper.history.registry import Registry
 
-    return Registry(folder_of(spark, settings, table, name), table.consumers)
+    folder = folder_of(spark, settings, table, name)
+    check_folder(spark, folder, name)
+    return Registry(folder, table.consumers)
+
+
+def check_folder(spark: SparkSession, folder: Store, name: str) -> None:
+    """
+    Raises WrongFolder where this is not the txlog folder of the table `name`, which has marks, and StorageUnavailable.
+    """
+    from bookkeeper.contract.marks import PROPERTY
+    from bookkeeper.contract.txlog_folder import Folder
+
+    table = load(spark, name)
+    if table.properties().get(PROPERTY) is not None:
+        Folder(folder).check_of(str(table.uuid()))
 
 
 def folder_of(spark: SparkSession, settings: Settings, table: Table, name: str) -> Store:

@@ -231,13 +231,13 @@ def add(
 
 def _check_folder(there: Opened, metadata: "TableMetadata") -> None:
     """
-    Raises WrongFolder where the folder of a table with marks is empty, as where its disk is not mounted: no reaper
-    would see what is registered there.
+    Raises WrongFolder where the folder is not that of the table, which has marks: no reaper would see what is
+    registered there.
     """
     from bookkeeper.contract.marks import PROPERTY
 
     if PROPERTY in metadata.properties:
-        there.folder.check()
+        there.folder.check_of(str(metadata.table_uuid))
 
 
 def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, available_now: bool) -> dict[str, Any]:

@@ -61,8 +61,9 @@ def test_what_is_planned_is_exactly_what_disappears(lake: ReaperLake) -> None:
 @pytest.mark.parametrize("place", ["memory://reapers-folder", "file://{root}/aside", "{root}/aside"])
 def test_the_txlog_folder_may_lie_elsewhere(tmp_path: Path, place: str) -> None:
     (tmp_path / "aside").mkdir()
-    Folder(open_store(place.format(root=tmp_path))).write_card(card())
     lake = ReaperLake(tmp_path, folder=place.format(root=tmp_path))
+    own = card(table_uuid=str(lake.table().metadata.table_uuid))
+    Folder(open_store(place.format(root=tmp_path))).write_card(own)
     file = lake.data_file()
     lake.append(file)
     lake.delete(file.file_path)

@@ -10,7 +10,9 @@ import pytest
 from bookkeeper.catalogs.commit import load_table
 from bookkeeper.config.settings import Reaper
 from bookkeeper.consumers.lag import added_files, lag
-from bookkeeper.errors import NotPossible
+from bookkeeper.contract import marks
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.errors import NotPossible, WrongFolder
 from bookkeeper.history import mend as mending
 from bookkeeper.history.checkpoint_store import open_checkpoint
 from bookkeeper.history.consumer_state import LIVE, STALLED, TO_MEND, evaluate, read_all
@@ -18,6 +20,7 @@ from bookkeeper.history.registry import COMMAND, JOB, Registry
 from bookkeeper.history.registry import spark as query_of
 from bookkeeper.stores.open import open_store
 from spark_jobs import query, read_stream, register
+from tests.support.cards import card
 from tests.support.spark_lake import append_declared, folder_of, name_of, rows
 
 NOW = datetime(2050, 1, 1, tzinfo=UTC)
@@ -154,6 +157,22 @@ def test_a_mend_that_was_cut_off_leaves_a_query_that_starts(spark, lake, tmp_pat
     reader.drain()
 
     assert reader.keys == list("abc")
+
+
+@pytest.mark.parametrize("of", [None, "demo.other"])
+def test_the_job_registers_nothing_in_a_folder_that_is_not_the_tables(spark, lake, tmp_path, of):
+    """As where its disk is not mounted, or `folder` is another one: no reaper would see the query."""
+    table = lake.append(lake.new_table(**{marks.PROPERTY: "{}"}), rows("a"))
+    settings = lake.settings.tables[table.name()[-1]]
+    folder = Folder(open_store(str(folder_of(table))))
+    if of:
+        folder.write_card(card(table=of))
+    before = [item.key for item in folder.store.list("")]
+
+    with pytest.raises(WrongFolder, match=of or r"no card\.json"):
+        register.register(spark, lake.settings, settings, name_of(table), str(tmp_path / "cp"), NOW, available_now=True)
+
+    assert [item.key for item in folder.store.list("")] == before
 
 
 def test_the_job_registers_its_query_before_it_starts(spark, lake, tmp_path):

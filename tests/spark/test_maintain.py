@@ -19,7 +19,7 @@ from pyiceberg.expressions import EqualTo
 
 from bookkeeper.config.settings import Reaper
 from bookkeeper.contract import marks
-from bookkeeper.errors import NotPossible, Retry, StorageUnavailable
+from bookkeeper.errors import NotPossible, Retry, StorageUnavailable, WrongFolder
 from bookkeeper.history.registry import reader
 from reaper.run import reap
 from spark_jobs import maintain, register
@@ -318,7 +318,7 @@ def test_orphans_are_left_alone_where_the_folder_is_not_the_one_of_the_marks(lak
     table = lake.append(lake.new_table(**{marks.PROPERTY: "{}"}), rows("a"))
     old = orphan(table, "data/old.parquet", days(9))
 
-    with pytest.raises(NotPossible, match="elsewhere"):
+    with pytest.raises(WrongFolder, match="no card"):
         maintain.remove_orphan_files(work(table))
 
     assert old.exists()

@@ -9,11 +9,8 @@ import pytest
 from pyiceberg.table.refs import SnapshotRef
 
 from bookkeeper.config.settings import Reaper
-from bookkeeper.contract.marks import Marks
-from bookkeeper.contract.marks_json import MarksCopy
 from bookkeeper.errors import NotPossible
 from spark_jobs.procedures import (
-    check_folder,
     check_main,
     check_orphan_age,
     check_txlogs,
@@ -135,13 +132,6 @@ def test_orphans_younger_than_the_writers_promise_are_refused():
     with pytest.raises(NotPossible, match="at least 3 d"):
         check_orphan_age(timedelta(days=2), orphan_age=timedelta(days=3))
     check_orphan_age(timedelta(days=3), orphan_age=timedelta(days=3))
-
-
-@pytest.mark.parametrize("copy", [None, MarksCopy("theirs", 1, Marks("f"))])
-def test_orphans_are_refused_where_the_folder_is_not_the_tables(copy):
-    with pytest.raises(NotPossible, match="elsewhere"):
-        check_folder(copy, "ours")
-    check_folder(MarksCopy("ours", 1, Marks("f")), "ours")
 
 
 def test_orphans_are_refused_while_a_rejected_txlog_names_files():

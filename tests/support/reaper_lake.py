@@ -29,12 +29,14 @@ from pyiceberg.table.update import (
 from pyiceberg.types import LongType, NestedField
 
 from bookkeeper.config.settings import Reaper
+from bookkeeper.contract import card as cards
 from bookkeeper.contract import marks as marks_format
 from bookkeeper.contract import marks_json
 from bookkeeper.contract.marks import Marks
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from reaper import Reaped, outlook, reap
+from tests.support.cards import card
 from tests.support.lake import Clock, Lake
 from tests.support.pyiceberg_files import parquet_file
 from tests.support.reaper_drafts import Draft
@@ -184,8 +186,9 @@ class ReaperLake(Lake):
         self._commit(SetPropertiesUpdate(updates=names))
 
     def mark(self, snapshot: int) -> None:
-        """The property bookkeeper.marks, as if it had come with `snapshot`, and a card, empty."""
-        (self.folder_path / "card.json").touch()
+        """The property bookkeeper.marks, as if it had come with `snapshot`, and the table's card."""
+        own = card(table_uuid=str(self.table().metadata.table_uuid))
+        (self.folder_path / "card.json").write_bytes(cards.dumps(own))
         self._commit(SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_json.dumps(Marks("f", snapshot))}))
 
     def _commit(self, *updates: Any) -> None:

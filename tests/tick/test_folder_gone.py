@@ -15,6 +15,7 @@ from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.serve.open import open_bookkeeper
 from bookkeeper.stores.open import open_store
 from reaper.run import reap
+from tests.support.cards import card
 from tests.support.lake import Lake, Writes
 
 DAEMON = Daemon(every=timedelta(seconds=1), backoff_most=timedelta(seconds=1))
@@ -104,6 +105,21 @@ def test_a_reaper_takes_no_directory_without_a_card_for_it(lake: Lake, writer: W
         reap(lake.catalog, lake.settings, lake.clock.now)
 
     assert list(place(lake).rglob("*")) == []
+
+
+def test_a_reaper_takes_no_folder_of_another_table_for_it(lake: Lake, writer: Writes) -> None:
+    """Where the reaper's `folder` names another table that has no marks.json yet."""
+    writer.publish("a")
+    lake.tick()
+    shutil.rmtree(place(lake))
+    place(lake).mkdir()
+    Folder(lake.folder.store).write_card(card(table="demo.other"))
+    before = sorted(place(lake).rglob("*"))
+
+    with pytest.raises(WrongFolder, match=r"belongs to demo\.other"):
+        reap(lake.catalog, lake.settings, lake.clock.now)
+
+    assert sorted(place(lake).rglob("*")) == before
 
 
 @pytest.mark.parametrize("name", ["lease", "reaper/lease"])
