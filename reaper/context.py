@@ -15,7 +15,7 @@ from bookkeeper.config.maintained import is_by_catalog, refuse_keys
 from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.contract.keyed import PROPERTY as KEYED
 from bookkeeper.contract.marks import PROPERTY as MARKS
-from bookkeeper.contract.txlog_folder import Folder, folder_url
+from bookkeeper.contract.txlog_folder import CONFIGURED, Folder, folder_url
 from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.store import Store
 from reaper.consumer_guard import Floor, Guard, no_floor
@@ -59,7 +59,7 @@ class ReaperContext:
         if local_path(url) is None or MARKS in table.metadata.properties:
             # Elsewhere than on a disk the lease would be written where there is no folder. On a disk there may be the
             # empty directory of one that is not mounted.
-            folder.check_of(str(table.metadata.table_uuid))
+            folder.check(str(table.metadata.table_uuid), CONFIGURED)
         guard = Guard.of(folder.store, settings, now, open_store, floor)
         reader = ManifestReader(table.io, storage.read_together)
         return cls(settings, catalog, folder.store, storage, reader, LivePaths(folder.store, reader), guard)

@@ -87,11 +87,11 @@ def check_folder(spark: SparkSession, folder: Store, name: str) -> None:
     Raises WrongFolder where this is not the txlog folder of the table `name`, which has marks, and StorageUnavailable.
     """
     from bookkeeper.contract.marks import PROPERTY
-    from bookkeeper.contract.txlog_folder import Folder
+    from bookkeeper.contract.txlog_folder import CONFIGURED, Folder
 
     table = load(spark, name)
     if table.properties().get(PROPERTY) is not None:
-        Folder(folder).check_of(str(table.uuid()))
+        Folder(folder).check(str(table.uuid()), CONFIGURED)
 
 
 def folder_of(spark: SparkSession, settings: Settings, table: Table, name: str) -> Store:

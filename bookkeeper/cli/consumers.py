@@ -235,9 +235,10 @@ def _check_folder(there: Opened, metadata: "TableMetadata") -> None:
     registered there.
     """
     from bookkeeper.contract.marks import PROPERTY
+    from bookkeeper.contract.txlog_folder import CONFIGURED
 
     if PROPERTY in metadata.properties:
-        there.folder.check_of(str(metadata.table_uuid))
+        there.folder.check(str(metadata.table_uuid), CONFIGURED)
 
 
 def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, available_now: bool) -> dict[str, Any]:

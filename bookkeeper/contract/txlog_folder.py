@@ -48,7 +48,8 @@ NO_CARD = (
     "Was the txlog folder moved away? Put it back, with what is pending in it. Only if it is lost: `bookkeeper init` "
     "makes it again for its table."
 )
-_NOT_THERE = "Is `folder` the same here as in the bookkeeper's configuration, and is its disk mounted?"
+#: for programs beside the bookkeeper
+CONFIGURED = "Is `folder` the same here as in the bookkeeper's configuration, and is its disk mounted?"
 
 
 def usual_url(location: str) -> str:
@@ -310,25 +311,18 @@ class Folder:
                 raise WrongFolder(f"card.json is not read: {exc}", hint=cards.AGAIN) from exc
         return known.card
 
-    def check(self) -> None:
-        """Raises WrongFolder where no card is: on an object store the card is the folder."""
-        try:
-            with suppress(Unfit):
-                self.store.size(CARD)
-        except Missing as exc:
-            raise WrongFolder(f"{self.store.url} has no card.json", hint=NO_CARD) from exc
-
-    def check_of(self, table_uuid: str) -> None:
+    def check(self, table_uuid: str | None = None, hint: str = "") -> None:
         """
-        Raises WrongFolder where the folder is not of the table with this uuid: its card is of another one, cannot be
-        read, or is not there, as where a disk is not mounted. Such a folder shows neither consumers nor txlogs.
+        Raises WrongFolder where the folder is not of the table with this uuid, or of any: its card is of another one,
+        cannot be read, or is not there, as where a disk is not mounted. `hint` replaces the advice for the bookkeeper.
         """
         try:
             card = self.card()
         except Missing as exc:
-            raise WrongFolder(f"{self.store.url} has no card.json", hint=_NOT_THERE) from exc
-        if card.table_uuid != table_uuid:
-            raise WrongFolder(f"{self.store.url} belongs to {card.table}, {card.table_uuid}", hint=_NOT_THERE)
+            raise WrongFolder(f"{self.store.url} has no card.json", hint=hint or NO_CARD) from exc
+        if table_uuid is not None and card.table_uuid != table_uuid:
+            cause = f"{self.store.url} belongs to table {card.table_uuid} ({card.table}), not to {table_uuid}"
+            raise WrongFolder(cause, hint=hint)
 
     def write_card(self, card: Card) -> bool:
         """Replaces the card when something in it has changed since it was read last; returns whether it did."""

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.catalogs.commit import load_table
 from bookkeeper.catalogs.handed_out import stores_of
@@ -34,8 +35,11 @@ def open_folder(catalog: Catalog, table: Table) -> Folder:
     """
     The txlog folder of a table; asks the catalog for its location unless the config names the folder.
     """
-    location = load_table(catalog, table.identifier).metadata.location
-    return Folder(stores_of(catalog, table.identifier)(folder_url(table, location)))
+    return _folder(catalog, table, load_table(catalog, table.identifier).metadata)
+
+
+def _folder(catalog: Catalog, table: Table, metadata: TableMetadata) -> Folder:
+    return Folder(stores_of(catalog, table.identifier)(folder_url(table, metadata.location)))
 
 
 def open_lease(settings: Daemon, table: Table, folder: Folder) -> Lease:
@@ -66,9 +70,12 @@ def open_bookkeeper(
     """
     with advising(settings.catalog, table):
         catalog = open_catalog(settings.catalog, scans=False, shared=True)
-        folder = open_folder(catalog, table)
+        metadata = load_table(catalog, table.identifier).metadata
+        folder = _folder(catalog, table, metadata)
         ledger = Ledger(catalog, table.identifier, CommitClock(clock, table.name, folder))
-    folder.check()  # before the lease, which would be written where no folder is any more
+    # Before the lease: it would be written where no folder is any more, and in the folder of another table this one
+    # would stand by for ever, or keep out the other's bookkeeper.
+    folder.check(str(metadata.table_uuid))
     lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
     reload = settings.bookkeeper.reload
     return Bookkeeper(

@@ -3,12 +3,14 @@
 import shutil
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from bookkeeper.history.registry import Registry, reader
 from tests.cli.commands import HTTP, KAFKA, WATCH, commands, examples, programs, words
 from tests.cli.sandbox import Sandbox
 from tests.support.lake import Lake, Writes
@@ -48,6 +50,8 @@ def without_config(sandbox: Sandbox) -> None:
 
 
 def card_spoilt(sandbox: Sandbox) -> None:
+    # What a command removes is there, though none can be added.
+    Registry(sandbox.lake.folder.store).add(reader("nightly", 1, sandbox.lake.clock(), timedelta(hours=1)))
     sandbox.lake.put("card.json", b"{")
 
 

@@ -1,6 +1,7 @@
 """A txlog folder that was moved away or deleted: no running process makes it again, only `init` does."""
 
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -107,6 +108,22 @@ def test_a_reaper_takes_no_directory_without_a_card_for_it(lake: Lake, writer: W
     assert list(place(lake).rglob("*")) == []
 
 
+def test_a_bookkeeper_with_the_folder_of_another_table_halts_and_does_not_stand_by(lake: Lake, writer: Writes) -> None:
+    writer.publish("a")
+    own = slot_of(lake)
+    tick_slot(lake, own)
+    lake.catalog.create_table("demo.other", lake.table().schema())
+    lost = replace(lake.settings, name="other", identifier="demo.other", folder=lake.made.folder)
+    settings = Settings(lake.catalog_settings, DAEMON, tables={"other": lost})
+    other = TableLoop("other", lambda: open_bookkeeper(settings, lost, lake.clock))
+
+    tick_slot(lake, other)
+
+    assert (own.standby, own.error, own.ticks) == (False, None, 1)
+    assert (other.standby, type(other.error)) == (False, WrongFolder)
+    assert str(lake.table().metadata.table_uuid) in str(other.error)
+
+
 def test_a_reaper_takes_no_folder_of_another_table_for_it(lake: Lake, writer: Writes) -> None:
     """Where the reaper's `folder` names another table that has no marks.json yet."""
     writer.publish("a")
@@ -116,7 +133,7 @@ def test_a_reaper_takes_no_folder_of_another_table_for_it(lake: Lake, writer: Wr
     Folder(lake.folder.store).write_card(card(table="demo.other"))
     before = sorted(place(lake).rglob("*"))
 
-    with pytest.raises(WrongFolder, match=r"belongs to demo\.other"):
+    with pytest.raises(WrongFolder, match=r"demo\.other"):
         reap(lake.catalog, lake.settings, lake.clock.now)
 
     assert sorted(place(lake).rglob("*")) == before
