@@ -3,7 +3,7 @@ Files of lines as a source with positions, and stdin as one without.
 
 A position holds the file's path, a hash of its beginning, the offset up to which it was read, and a hash of the paths
 before it on the command line. A file may grow, it must not change. Of a Parquet or Arrow file the offset is a row, and
-the hash is that of its end and size.
+the hash is that of its size and of pieces of all of it.
 """
 
 import hashlib
@@ -184,7 +184,8 @@ def _is_short(name: str, offset: int) -> bool:
 
 def beginning(name: str) -> bytes:
     """
-    What tells a file from another one of its name: its first bytes; of a Parquet or Arrow file its size and end.
+    What tells a file from another one of its name: its first bytes; of a Parquet or Arrow file its size and a
+    hash of pieces of it.
     """
     if row_kind(name) is not None:
         return fingerprint(name)
