@@ -41,13 +41,17 @@ class TopicChanged(BookkeeperError):
 
 @dataclass
 class Cursor:
-    """How far a partition is read; `high`: the end that it had when this run began; `ended`: its end was seen."""
+    """
+    How far a partition is read; `high`: the end that it had when this run began; `ended`: its end was seen; `unsaid`:
+    it begins where a later run would not.
+    """
 
     topic: Topic
     partition: Partition
     place: Place
     high: int | None = None
     ended: bool = False
+    unsaid: bool = False
 
     @property
     def channel(self) -> str:
@@ -66,7 +70,11 @@ class Cursor:
 
     def begin(self, offset: int) -> None:
         """It is read on from this offset, whatever was read before."""
-        self.place = Place(offset, self.place.epoch, self.place.begun)
+        self.place, self.unsaid = Place(offset, self.place.epoch, self.place.begun), True
+
+    def said(self) -> None:
+        """A txlog says where it stands."""
+        self.unsaid = False
 
 
 @dataclass(frozen=True)
