@@ -251,7 +251,7 @@ class Run:
         log.warning(
             "place lost", extra={"action": "go on", "partition": str(partition), "cause": lost.what, "to": offset}
         )
-        cursor.begin(offset)
+        cursor.begin(offset, cut=at >= low)
         self._moved[cursor.channel] = cursor.text
         self._ages.drop(partition)
         self._consumer.unassign(partition)
@@ -294,6 +294,9 @@ class Run:
                 if not letters.send(self._passed()):
                     return False
                 alone = alone or ends or letters.verdicts.crowded
+            for cursor in self.cursors.values():
+                if cursor.cut:  # behind the letters of what was there, before a run can begin behind the place
+                    letters.verdicts.forget(cursor.channel)
         self._published(self._writer.publish(offsets=self._moved, alone=alone))
         return True
 
