@@ -209,6 +209,31 @@ def first_line(name: str) -> bytes:
     return b"" if block is None else block.first_line()[0]
 
 
+def is_within_line(name: str, offset: int) -> bool:
+    """
+    Whether a file goes on with more than a line break where it ended before, without one; never of compressed files.
+    """
+    if offset == 0 or compression(name) is not None:
+        return False
+    with open(name, "rb") as file:
+        file.seek(offset - 1)
+        before, after = file.read(1), file.read(2)
+    return before != b"\n" and after not in (b"", b"\r", b"\r\n") and not after.startswith(b"\n")
+
+
+def is_cut_json(text: bytes) -> bool:
+    """
+    Whether a line without a line break is no JSON, as the beginning of an object is none.
+    """
+    try:
+        json.loads(text.removeprefix(BYTE_ORDER_MARK).strip() or b"{}")
+    except RecursionError:
+        return False
+    except ValueError:
+        return True
+    return False
+
+
 def file_blocks(name: str, place: SourcePosition) -> Iterator[Block]:
     """
     The lines of a file from a place on, in blocks; raises NotPossible when the file ends before the place.
