@@ -171,7 +171,8 @@ class Loader:
         if self._unfinished:
             raise NotPossible(
                 f"{files[-1]} ends within a line: its last {self._unfinished} bytes are not loaded",
-                hint="Is it still being written? What is before is published: give the same command again later.",
+                hint="Is it still being written? Give the same command again later: what is before is published. Else "
+                "end the file with a line break: then it is a bad line.",
             )
         return True
 
