@@ -521,3 +521,25 @@ def test_rows_around_letters_that_are_rejected_are_not_published(topics: Topics,
 
     assert lost
     check(copy, {0: 12}, {0: {0, 5, 11}})
+
+
+@pytest.mark.parametrize("where", ["6", "latest"])
+def test_what_takes_the_offset_of_a_letter_in_a_log_that_was_cut_is_judged_anew(
+    topics: Topics, copy: Copy, where: str
+) -> None:
+    """It was put aside unread, and its letter took the place of the one that was there."""
+    topics.make("t")
+    send(topics, 10, odd=(8,))
+    read(copy)
+    topics.cut("t", 0, 6)
+    if where == "latest":
+        read(copy, go_on=["t=latest"])
+    topics.send("t", [{"n": number} for number in range(106, 113)])
+
+    read(copy, go_on=[f"t:0={where}"])
+
+    old, new = [*range(8), 9], range(106, 113)
+    assert sorted(n for *_, n in copy.rows()) == [*old, *new]
+    assert copy.letters is not None
+    (letter,) = live_rows(copy.letters, *KEY)
+    assert (letter["offset"], b'"more"' in letter["value"]) == (8, True)

@@ -211,6 +211,21 @@ def test_references_are_looked_up(stub: Stub) -> None:
     assert at(stub).schema(7).read(b"\x02", 0) == {"town": {"street": {"no": 1}}}
 
 
+def test_a_reference_that_is_not_there_yet_is_asked_for_again_later(stub: Stub) -> None:
+    """Of a registry that is behind: each message of the schema was a bad one until the process ended."""
+    stub.schemas[7] = {"schema": '{"type": "array", "items": "x"}', "references": [{"subject": "x", "version": 1}]}
+    now = [0.0]
+    found = Registry(access_to(stub.url, {}), lambda: now[0])
+    with pytest.raises(BadLine, match="does not have"):
+        found.schema(7)
+    stub.subjects["x", 1] = '{"type": "enum", "name": "x", "symbols": ["a"]}'
+    with pytest.raises(BadLine, match="does not have"):
+        found.schema(7)
+    now[0] = 31.0
+
+    assert found.schema(7).read(b"\x02\x00\x00", 0) == ["a"]
+
+
 def test_references_that_go_round_are_refused(stub: Stub) -> None:
     stub.subjects["a", 1] = {"schema": INT, "references": [{"subject": "a", "version": 1}]}
     stub.schemas[7] = stub.subjects["a", 1]

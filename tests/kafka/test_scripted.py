@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,17 @@ from writers.kafka.slot_loop import read_slot
 from writers.kafka.source import Shared
 from writers.kafka.tables import run_tables
 from writers.opener import Opener
+from writers.writer import Writer
 
 Rows = list[tuple[str, int, int, int]]
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+def crash(self: Any, *given: Any, **more: Any) -> Any:
+    raise Crash
 
 
 @pytest.fixture
@@ -169,6 +179,43 @@ def test_a_log_that_was_cut_stops_the_partition_also_where_it_is_longer_now(
         copy.run()
 
     assert copy.rows() == numbers(range(10))
+
+
+@pytest.mark.parametrize("where", ["a run that ends", "a crash behind the first messages"])
+def test_what_comes_behind_the_end_where_a_copy_began_is_read_also_by_the_next_run(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The next run began at the end of then: nothing had said where the first one stood."""
+    copy = copied(topics, tmp_path, partitions=2)
+    if where == "a run that ends":
+        copy.run("latest")
+    else:
+        with monkeypatch.context() as patched:
+            patched.setattr(Writer, "write", crash)
+            with pytest.raises(Crash), running(copy, begin="latest"):
+                until(lambda: copy.shared is not None and sum(len(it.lag) for it in copy.shared.figures.values()) == 2)
+                topics.numbers("t", 10, 12)
+                until(lambda: copy.shared.failures)
+    topics.numbers("t", 12, 15)
+
+    copy.run("latest")
+
+    assert [n for *_, n in copy.rows()] == [*range(12 if where == "a run that ends" else 10, 15)]
+
+
+@pytest.mark.parametrize("how", ["latest", "6"])
+def test_what_comes_behind_the_place_that_go_on_has_given_is_read_also_by_the_next_run(
+    topics: Topics, tmp_path: Path, how: str
+) -> None:
+    copy = copied(topics, tmp_path)
+    copy.run()
+    topics.cut("t", 0, 6)
+    copy.run(go_on=[f"t:0={how}"])
+    topics.numbers("t", 106, 113)
+
+    copy.run(go_on=[f"t:0={how}"])
+
+    assert sorted(n for *_, n in copy.rows()) == [*range(10), *range(106, 113)]
 
 
 def test_a_partition_that_is_added_is_read_from_its_beginning_also_where_the_copy_began_at_the_end(

@@ -290,3 +290,37 @@ def positions_run_ahead(rightly: Any, files: list[str], place: SourcePosition, b
     end = SourcePosition(place.index, os.path.getsize(files[place.index]), 99)
     position: bytes = rightly(files, end, began)
     return position
+
+
+@rule(
+    "A Parquet or Arrow file is told by all of it: another one may have its size and its end.",
+    Fails(
+        "tests/writers/test_row_files.py::test_a_file_with_the_size_and_the_end_of_the_one_that_was_read_is_another_file"
+    ),
+)
+@breaks("writers.sources.source.fingerprint")
+def files_are_told_by_their_ends(rightly: Any, name: str) -> bytes:
+    """Its size and its last 4 KiB are compared."""
+    with open(name, "rb") as file:
+        data = file.read()
+    return b"%d:" % len(data) + data[-4096:]
+
+
+@rule(
+    "The last line of a file that may grow is taken once it is whole.",
+    Fails("tests/writers/test_lines.py::test_a_last_line_that_was_cut_is_loaded_once_it_is_whole"),
+)
+@breaks("writers.loader.lines.is_cut_json")
+def cut_lines_are_lines(rightly: Any, text: bytes) -> bool:
+    """What is there counts as the line."""
+    return False
+
+
+@rule(
+    "What follows in the line at which a file ended before is no line of its own.",
+    Fails("tests/writers/test_lines.py::test_the_rest_of_a_cut_line_of_csv_is_no_row"),
+)
+@breaks("writers.loader.lines.is_within_line")
+def rests_of_lines_are_lines(rightly: Any, name: str, offset: int) -> bool:
+    """A run begins with a line wherever the last one ended."""
+    return False

@@ -163,3 +163,14 @@ def any_slot_reads_a_partition(rightly: Any, chains: Any, topic: Topic, number: 
 @breaks("writers.publish.suspects.Suspects.fenced")
 def rejects_say_nothing_about_partitions(rightly: Any, suspects: Any, error: Any) -> None:
     """All partitions of a slot are published together again."""
+
+
+@rule(
+    "A place that a later run would not find again, such as the end of a topic, is published before it is read from.",
+    Fails(f"{COPY}test_what_comes_behind_the_end_where_a_copy_began_is_read_also_by_the_next_run"),
+    Fails(f"{COPY}test_what_comes_behind_the_place_that_go_on_has_given_is_read_also_by_the_next_run[latest]"),
+)
+@breaks("writers.kafka.run.Run._unsaid")
+def places_are_said_with_the_first_rows(rightly: Any, run: Any) -> bool:
+    """Where a run began stands in its first txlog with rows."""
+    return False

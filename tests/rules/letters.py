@@ -117,3 +117,12 @@ def names_are_enough_for_a_publish(rightly: Any, cluster: Any, seen: Any) -> dic
 def rejects_are_forgotten_by_the_next_process(rightly: Any, folder: Any, card: Any, writer: str) -> dict[str, Any]:
     """Nothing was rejected."""
     return {}
+
+
+@rule(
+    "In a log that was cut no verdict counts any more: other messages have the offsets now.",
+    Fails(f"{LETTERS}test_what_takes_the_offset_of_a_letter_in_a_log_that_was_cut_is_judged_anew"),
+)
+@breaks("writers.kafka.verdicts.Verdicts.forget")
+def verdicts_outlive_their_messages(rightly: Any, verdicts: Any, channel: str) -> None:
+    """What was put aside stands for whatever has its offset."""

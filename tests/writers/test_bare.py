@@ -174,18 +174,35 @@ def test_a_file_put_again_with_the_same_bytes_is_the_same_file(drop: Drop) -> No
     assert drop.bare().take(drop.root, "a.parquet") == KNOWN
 
 
-def test_what_is_older_than_the_memory_is_refused_and_never_doubled(drop: Drop) -> None:
+def test_what_is_older_than_the_memory_is_refused_and_never_doubled(drop: Drop, tmp_path: Path) -> None:
     drop.put("a.parquet", "1")
     drop.bare().take(drop.root, "a.parquet")
     drop.tick()
-    drop.lake.clock.move(days=3)
+    old = drop.lake.clock.now.timestamp() - 3 * 86_400
+    for path in (tmp_path / "landing" / "a.parquet", *(tmp_path / "lake").rglob("bare/*")):
+        os.utime(path, (old, old))
+    drop.put("b.parquet", "2")
     bare = drop.bare()
+    assert bare.take(drop.root, "b.parquet") == PUBLISHED
     assert bare.sweep() == 1
     with pytest.raises(TooOld):
         bare.take(drop.root, "a.parquet")
     for _ in range(3):
         drop.tick()
-    assert drop.lake.keys() == ["1"]
+    assert drop.lake.keys() == ["1", "2"]
+
+
+def test_a_process_whose_clock_is_ahead_sweeps_no_note_that_others_need(drop: Drop) -> None:
+    drop.put("a.parquet", "1")
+    drop.bare().take(drop.root, "a.parquet")
+    drop.tick()
+    right = drop.lake.clock.now
+    drop.lake.clock.move(days=3)
+    drop.bare().sweep()
+    drop.lake.clock.now = right
+    again = drop.bare().take(drop.root, "a.parquet")
+    drop.tick()
+    assert (drop.lake.keys(), again) == (["1"], KNOWN)
 
 
 def test_an_object_that_is_gone_is_acknowledged(drop: Drop) -> None:

@@ -35,7 +35,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from bookkeeper.errors import SchemaRefused
+from bookkeeper.errors import NotPossible, SchemaRefused
 from tests.support.desk import Clock
 from writers.loader import blocks
 from writers.loader.formats import Format
@@ -89,6 +89,9 @@ def _load(data: bytes, schema: Schema, form: Format, path: Path, few: int) -> tu
     try:
         with BadLines(bad) as bad_lines:
             Loader(writer, form, bad_lines, Clock()).load_files([str(path / "lines")])  # type: ignore[arg-type]
+    except NotPossible as exc:  # its end is no line yet; what is before it counts
+        if "ends within a line" not in str(exc):
+            raise
     finally:
         limit.undo()
     return writer.rows, [json.loads(line) for line in bad.read_bytes().splitlines()] if bad.exists() else []

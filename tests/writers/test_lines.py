@@ -103,6 +103,44 @@ def test_the_last_line_needs_no_newline_and_the_file_may_grow(desk: Desk, tmp_pa
     assert desk.keys() == ["a", "b", "c"]
 
 
+def test_a_last_line_that_was_cut_is_loaded_once_it_is_whole(desk: Desk, tmp_path: Path) -> None:
+    """A program that writes a log flushes its buffer anywhere: both halves were bad lines, and the row was lost."""
+    path, whole = tmp_path / "a.ndjson", _line("b")
+    path.write_text(_line("a") + whole[:20])
+    for _ in range(2):
+        with pytest.raises(NotPossible, match="ends within a line: its last 20 bytes are not loaded"):
+            _load(desk, [str(path)], tmp_path / "bad")
+    with path.open("a") as file:
+        file.write(whole[20:] + _line("c"))
+    _load(desk, [str(path)], tmp_path / "bad")
+    assert desk.keys() == ["a", "b", "c"]
+    assert not (tmp_path / "bad").exists()
+
+
+def test_a_cut_line_of_a_file_that_others_follow_is_a_bad_line(desk: Desk, tmp_path: Path) -> None:
+    files = [_write(tmp_path / "a.ndjson", "a", "bad"), _write(tmp_path / "b.ndjson", "b")]
+    _load(desk, files, tmp_path / "bad")
+    assert (desk.keys(), _bad(tmp_path / "bad")) == (["a", "b"], [(2, "bad")])
+
+
+@pytest.mark.parametrize("at", [3, 26])
+def test_the_rest_of_a_cut_line_of_csv_is_no_row(desk: Desk, tmp_path: Path, at: int) -> None:
+    """Cut in its first field, the rest of a line was a row with another value there."""
+    path, whole = tmp_path / "a.csv", "b1234,2026-03-01T00:00:00Z,value\n"
+    path.write_text("key,timestamp,value\na,2026-03-01T00:00:00Z,v\n" + whole[:at])
+    with contextlib.suppress(NotPossible):
+        _load(desk, [str(path)], tmp_path / "bad", kind="csv")
+    with path.open("a") as file:
+        file.write(whole[at:] + "c,2026-03-01T00:00:00Z,v\n")
+    _load(desk, [str(path)], tmp_path / "bad", kind="csv")
+    _load(desk, [str(path)], tmp_path / "bad", kind="csv")
+    *first, rest = map(json.loads, (tmp_path / "bad").read_text().splitlines())
+    assert desk.keys() == ["a", "c"]
+    assert [item["text"] for item in first] == [whole[:at]]
+    assert (rest["line"], rest["text"]) == (3, whole[at:].rstrip())
+    assert "the rest of line 3, whose beginning was taken as a line" in rest["reason"]
+
+
 def test_several_files_are_one_source_and_more_may_follow(desk: Desk, tmp_path: Path) -> None:
     files = [_write(tmp_path / f"{name}.ndjson", name) for name in "abc"]
     _load(desk, files[:2], tmp_path / "bad")

@@ -187,3 +187,32 @@ def test_a_file_that_changed_or_is_damaged_is_refused(desk: Desk, tmp_path: Path
         pytest.raises(NotPossible, match="cannot be"),
     ):
         Loader(writer, Format("ndjson"), bad, desk.clock).load_files([str(other)])
+
+
+@BOTH
+@pytest.mark.parametrize("end", ["constant", "wide"])
+def test_a_file_with_the_size_and_the_end_of_the_one_that_was_read_is_another_file(
+    desk: Desk, tmp_path: Path, kind: str, end: str
+) -> None:
+    """An export of each day may differ from the last one in its values alone: its rows were taken for those."""
+    path = tmp_path / "a"
+
+    def export(*keys: str) -> str:
+        made = rows(*keys)
+        if end == "constant":
+            made = made.append_column("region", pa.array(["x" * 5000] * len(keys)))
+        else:
+            for number in range(200):
+                made = made.append_column(f"not in the table, {number:03d}", pa.nulls(len(keys)))
+        if kind == "parquet":
+            pq.write_table(made, path, compression="none", use_dictionary=False, write_statistics=False)
+            return str(path)
+        return _file(path, kind, made)
+
+    _load(desk, [export("k1", "k2")], tmp_path / "bad", ignore_unknown=True)
+    size, tail = path.stat().st_size, path.read_bytes()[-4096:]
+    export("k3", "k4")
+    assert (path.stat().st_size, path.read_bytes()[-4096:]) == (size, tail)
+    with pytest.raises(NotPossible, match="is not the file that was read"):
+        _load(desk, [str(path)], tmp_path / "bad", ignore_unknown=True)
+    assert desk.keys() == ["k1", "k2"]

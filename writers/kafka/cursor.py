@@ -41,13 +41,18 @@ class TopicChanged(BookkeeperError):
 
 @dataclass
 class Cursor:
-    """How far a partition is read; `high`: the end that it had when this run began; `ended`: its end was seen."""
+    """
+    How far a partition is read; `high`: the end that it had when this run began; `ended`: its end was seen; `unsaid`:
+    it begins where a later run would not; `cut`: other messages may have its offsets now.
+    """
 
     topic: Topic
     partition: Partition
     place: Place
     high: int | None = None
     ended: bool = False
+    unsaid: bool = False
+    cut: bool = False
 
     @property
     def channel(self) -> str:
@@ -64,9 +69,13 @@ class Cursor:
         epoch = self.place.epoch if epoch is None else epoch
         self.place = Place(offset, epoch, self.place.begun, seen or self.place.seen)
 
-    def begin(self, offset: int) -> None:
+    def begin(self, offset: int, cut: bool) -> None:
         """It is read on from this offset, whatever was read before."""
-        self.place = Place(offset, self.place.epoch, self.place.begun)
+        self.place, self.unsaid, self.cut = Place(offset, self.place.epoch, self.place.begun), True, cut
+
+    def said(self) -> None:
+        """A txlog says where it stands."""
+        self.unsaid = self.cut = False
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 One run of a slot: its partitions are read, written, and published with how far each was read.
 
 What a crash leaves: rows that were not published are lost together with their offsets, and the next run reads them
-again from the end of the slot's chain; data files that no txlog names are swept by the reaper. A txlog is published
-only after the topics were looked at once more: what was read between two looks that show one id is of that topic.
+again from the end of the slot's chain; data files that no txlog names are swept by the reaper. So a place that the next
+run would not find again, such as the end of a topic, is published before anything is read behind it. A txlog is
+published only after the topics were looked at once more: what was read between two looks that show one id is of that
+topic.
 """
 
 import logging
@@ -103,13 +105,16 @@ class Run:
         """
         Takes what there is within so many seconds; publishes when it is time, or, `eager`, at the end of partitions.
         """
+        if self._unsaid:
+            self._publish()
         try:
             self._read(seconds)
         except SourceUnavailable:  # of a registry: what was read before it is not held up
             self.finish()
             raise
         full = self._handling.full(self._bytes) or (self._letters is not None and self._letters.full)
-        if full or self._waits or self._writer.due() or (eager and self.ended) or not self._writer.unpublished_rows:
+        due = full or self._waits or self._unsaid or self._writer.due()
+        if due or (eager and self.ended) or not self._writer.unpublished_rows:
             self._publish()
         self._look()
 
@@ -246,7 +251,7 @@ class Run:
         log.warning(
             "place lost", extra={"action": "go on", "partition": str(partition), "cause": lost.what, "to": offset}
         )
-        cursor.begin(offset)
+        cursor.begin(offset, cut=at >= low)
         self._moved[cursor.channel] = cursor.text
         self._ages.drop(partition)
         self._consumer.unassign(partition)
@@ -269,7 +274,13 @@ class Run:
             self._waits = self._has_more()
 
     def _has_more(self) -> bool:
-        return self._writer.unpublished_rows > 0 or (self._letters is not None and self._letters.waiting)
+        waiting = self._letters is not None and self._letters.waiting
+        return waiting or self._unsaid or self._writer.unpublished_rows > 0
+
+    @property
+    def _unsaid(self) -> bool:
+        """Whether a partition stands where nothing says it; its next messages are read behind a txlog that does."""
+        return any(cursor.unsaid for cursor in self.cursors.values())
 
     def _send(self, ends: bool = False) -> bool:
         """Publishes what there is to publish; False where its letters are not committed yet."""
@@ -277,11 +288,15 @@ class Run:
             self._check_topics()
         elif not self._moved:
             return True
-        alone = False
-        if self._letters is not None and self._letters.waiting:
-            if not self._letters.send(self._passed()):
-                return False
-            alone = ends or self._letters.verdicts.crowded
+        alone = self._unsaid
+        if (letters := self._letters) is not None:
+            if letters.waiting:
+                if not letters.send(self._passed()):
+                    return False
+                alone = alone or ends or letters.verdicts.crowded
+            for cursor in self.cursors.values():
+                if cursor.cut:  # behind the letters of what was there, before a run can begin behind the place
+                    letters.verdicts.forget(cursor.channel)
         self._published(self._writer.publish(offsets=self._moved, alone=alone))
         return True
 
@@ -290,6 +305,8 @@ class Run:
         if name is not None:
             self._settled, self._count, self._bytes = False, self._count + 1, 0
             self._touched, self._proofs = {}, {}
+            for cursor in self.cursors.values():
+                cursor.said()
 
     def _passed(self) -> dict[str, int]:
         return {channel: next_of(text) for channel, text in self._writer.committed_offsets().items()}

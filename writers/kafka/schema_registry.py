@@ -25,7 +25,7 @@ PREFIX = "schema.registry."
 _SECONDS, _WAIT_SECONDS = 20.0, 10.0
 #: JSON in JSON: each quote is two bytes
 _ANSWER_BYTES = 2 * SCHEMA_BYTES
-#: an id that there was not is asked for again after this
+#: an id that there was not, or what its schema refers to, is asked for again after this: a registry may be behind
 _UNKNOWN_SECONDS = 30.0
 _MOST_IDS, _MOST_REFERENCES = 1000, 100
 #: error codes of the registry's API
@@ -109,6 +109,10 @@ def _no_password() -> str:
     raise ValueError("the key has a password; one without is expected")
 
 
+class _NotThere(AvroRefused):
+    """What a schema refers to is not in the registry, or not yet."""
+
+
 class Registry:
     """
     The schemas of a registry by id. To be used by many threads.
@@ -118,8 +122,8 @@ class Registry:
         self._access, self._now = access, now
         #: by id: the schema, or why it is none of Avro
         self._schemas = dict[int, AvroSchema | str]()
-        #: by id: until when it is not asked for again
-        self._unknown = dict[int, float]()
+        #: by id: until when it is not asked for again, and what is said of it
+        self._unknown = dict[int, tuple[float, str]]()
 
     def schema(self, number: int) -> AvroSchema:
         """
@@ -135,22 +139,29 @@ class Registry:
                 self._schemas.pop(next(iter(self._schemas)), None)
             self._schemas[number] = found
         if isinstance(found, str):
-            raise BadLine(f"the schema of id {number} cannot be used: {found}")
+            raise BadLine(_refused(number, found))
         return found
 
     def _asked(self, number: int) -> AvroSchema | str:
-        if self._now() < self._unknown.get(number, float("-inf")):
-            raise _unknown_id(number)
+        until, why = self._unknown.get(number, (float("-inf"), ""))
+        if self._now() < until:
+            raise BadLine(why)
         answer = self._get(f"/schemas/ids/{number}")
         if answer is None:
-            if len(self._unknown) >= _MOST_IDS:
-                self._unknown.clear()
-            self._unknown[number] = self._now() + _UNKNOWN_SECONDS
-            raise _unknown_id(number)
+            raise self._later(number, f"the registry has no schema of id {number}")
         try:
             return AvroSchema(_text(answer), self._references(answer))
+        except _NotThere as exc:
+            raise self._later(number, _refused(number, str(exc))) from exc
         except AvroRefused as exc:
             return str(exc)
+
+    def _later(self, number: int, why: str) -> BadLine:
+        """Why an id is not known, which stands for a while."""
+        if len(self._unknown) >= _MOST_IDS:
+            self._unknown.clear()
+        self._unknown[number] = self._now() + _UNKNOWN_SECONDS, why
+        return BadLine(why)
 
     def _references(self, answer: Mapping[str, Any]) -> list[str]:
         """The schemas that one refers to, each behind those that it refers to itself; raises AvroRefused."""
@@ -173,9 +184,7 @@ class Registry:
                 continue
             other = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
             if other is None:
-                raise AvroRefused(
-                    f"it refers to version {version} of {subject!r:.80}, which the registry does not have"
-                )
+                raise _NotThere(f"it refers to version {version} of {subject!r:.80}, which the registry does not have")
             self._follow(other, found, (*inside, key))
             found[key] = _text(other)
 
@@ -245,8 +254,8 @@ def _trouble(exc: Exception) -> str:
     )
 
 
-def _unknown_id(number: int) -> BadLine:
-    return BadLine(f"the registry has no schema of id {number}")
+def _refused(number: int, why: str) -> str:
+    return f"the schema of id {number} cannot be used: {why}"
 
 
 def _text(answer: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from writers.kafka.cursor import Cursor
 from writers.kafka.named_topics import not_there
 from writers.kafka.partitions import Chains, Partition, Place, Seen, Topic
 from writers.kafka.source import Shared
-from writers.kafka.start_option import EARLIEST, GROUP, Start, chosen
+from writers.kafka.start_option import EARLIEST, GROUP, OFFSET, Start, chosen
 from writers.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class StartOffsets:
             if place is None and start is not None:
                 begun = chains.begun(topic) or self._shared.begun.setdefault(topic.id, topic.count)
                 offset = groups[item] if start.kind == GROUP else consumer.begin(item, start)
-                cursor = Cursor(topic, item, Place(offset, None, begun))
+                cursor = Cursor(topic, item, Place(offset, None, begun), unsaid=start.kind not in (EARLIEST, OFFSET))
                 fresh.append(cursor)
             elif place is not None:
                 cursor = Cursor(topic, item, place)

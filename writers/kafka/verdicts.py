@@ -65,6 +65,14 @@ class Verdicts:
             raise Backpressure(f"{MOST} bad messages wait for rows around them to be committed")
         self._put(kept)
 
+    def forget(self, channel: str) -> None:
+        """
+        Nothing of this channel is put aside: other messages have its offsets now. Raises Fenced, StorageUnavailable.
+        """
+        self._others = [{key: own for key, own in known.items() if key != channel} for known in self._others]
+        if channel in self._own:
+            self._put({key: own for key, own in self._own.items() if key != channel})
+
     def _put(self, found: Mapping[str, set[int]]) -> None:
         letters = {channel: sorted(own) for channel, own in sorted(found.items())}
         data = json.dumps({"version": _VERSION, "run": self._run, "letters": letters}).encode()

@@ -35,6 +35,8 @@ from writers.sources.source import (
     beginning,
     file_blocks,
     first_line,
+    is_cut_json,
+    is_within_line,
     pipe_blocks,
     place_of,
     position_of,
@@ -128,6 +130,8 @@ class Loader:
         self._goes_on = writer.position is not None
         self._card_read_at: datetime | None = None
         self._head, self._growth = b"", Growth(writer, form)
+        #: the last file may grow; bytes at its end that are no whole line
+        self._may_grow, self._unfinished = False, 0
         #: the beginning that the file had when it was opened
         self._began = b""
         #: the block of the source that is being read
@@ -142,7 +146,7 @@ class Loader:
         Load the lines behind the published position; False when `stopped` before the end.
 
         Raises SchemaRefused at a change that cannot be applied: what is published stays, and the next run comes to the
-        same line again, because what follows it may need it.
+        same line again, because what follows it may need it; and NotPossible where the last file ends within a line.
         """
         for name in files if self._form.changes else ():
             if (kind := row_kind(name)) is not None:
@@ -155,7 +159,7 @@ class Loader:
             self.disk_start += place.offset
         for index in range(place.index, len(files)):
             place = place if place.index == index else SourcePosition(index)
-            self._began = beginning(files[index])
+            self._began, self._may_grow = beginning(files[index]), index == len(files) - 1
             load = self._load_lines if row_kind(files[index]) is None else self._load_rows
             for end, line, on_disk in load(files[index], place):
                 self.disk_bytes = sum(sizes[:index]) + on_disk
@@ -164,14 +168,47 @@ class Loader:
                 if self._stopped():
                     return False
         self._publish(files, place, only_if_due=False)
+        if self._unfinished:
+            raise NotPossible(
+                f"{files[-1]} ends within a line: its last {self._unfinished} bytes are not loaded",
+                hint="Is it still being written? Give the same command again later: what is before is published. Else "
+                "end the file with a line break: then it is a bad line.",
+            )
         return True
 
     def _load_lines(self, name: str, place: SourcePosition) -> Iterator[tuple[int, int, int]]:
         """Load a file block by block; yields the offset, line number and bytes of the file behind each."""
         self._head = first_line(name) if self._form.has_header else b""
+        is_rest = not self._is_json and is_within_line(name, place.offset)
         for block in (bad_line_blocks if self._form.retry else file_blocks)(name, place):
-            self._take(name, block)
-            yield block.end, block.number + block.count, block.on_disk
+            whole = self._without_cut_line(block)
+            if whole is not None:
+                self._take(name, self._without_rest(name, whole) if is_rest and not whole.cut else whole)
+                is_rest = False
+                yield whole.end, whole.number + whole.count, block.on_disk
+
+    @property
+    def _is_json(self) -> bool:
+        return self._form.retry or self._form.kind == "ndjson"
+
+    def _without_cut_line(self, block: Block) -> Block | None:
+        """
+        A block without the last line of a file that may grow, where JSON tells that it is cut; None: nothing is left.
+        """
+        begin = block.data.rfind(b"\n") + 1
+        if not (self._may_grow and self._is_json) or block.cut or not is_cut_json(block.data[begin:]):
+            return block
+        self._unfinished = len(block.data) - begin
+        return block.split_at(begin)[0] if begin else None
+
+    def _without_rest(self, name: str, block: Block) -> Block:
+        """A block without its first line, which is none: what is before it in the file was taken for the whole line."""
+        rest, left = block.split_at(block.data.find(b"\n") + 1 or len(block.data))
+        line = SourceLine(block.number, rest.start, rest.end, rest.data)
+        self._add_bad(
+            name, line, f"the rest of line {block.number}, whose beginning was taken as a line: see to that row"
+        )
+        return left
 
     def _load_rows(self, name: str, place: SourcePosition) -> Iterator[tuple[int, int, int]]:
         """The same for a file of rows; raises SchemaRefused when its columns do not fit."""

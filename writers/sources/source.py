@@ -3,7 +3,7 @@ Files of lines as a source with positions, and stdin as one without.
 
 A position holds the file's path, a hash of its beginning, the offset up to which it was read, and a hash of the paths
 before it on the command line. A file may grow, it must not change. Of a Parquet or Arrow file the offset is a row, and
-the hash is that of its end and size.
+the hash is that of its size and of pieces of all of it.
 """
 
 import hashlib
@@ -184,7 +184,8 @@ def _is_short(name: str, offset: int) -> bool:
 
 def beginning(name: str) -> bytes:
     """
-    What tells a file from another one of its name: its first bytes; of a Parquet or Arrow file its size and end.
+    What tells a file from another one of its name: its first bytes; of a Parquet or Arrow file its size and a
+    hash of pieces of it.
     """
     if row_kind(name) is not None:
         return fingerprint(name)
@@ -206,6 +207,31 @@ def first_line(name: str) -> bytes:
     """
     block = next(file_blocks(name, SourcePosition()), None)
     return b"" if block is None else block.first_line()[0]
+
+
+def is_within_line(name: str, offset: int) -> bool:
+    """
+    Whether a file goes on with more than a line break where it ended before, without one; never of compressed files.
+    """
+    if offset == 0 or compression(name) is not None:
+        return False
+    with open(name, "rb") as file:
+        file.seek(offset - 1)
+        before, after = file.read(1), file.read(2)
+    return before != b"\n" and after not in (b"", b"\r", b"\r\n") and not after.startswith(b"\n")
+
+
+def is_cut_json(text: bytes) -> bool:
+    """
+    Whether a line without a line break is no JSON, as the beginning of an object is none.
+    """
+    try:
+        json.loads(text.removeprefix(BYTE_ORDER_MARK).strip() or b"{}")
+    except RecursionError:
+        return False
+    except ValueError:
+        return True
+    return False
 
 
 def file_blocks(name: str, place: SourcePosition) -> Iterator[Block]:
