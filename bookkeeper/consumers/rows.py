@@ -6,11 +6,11 @@ used here.
 """
 
 from collections.abc import Iterator, Set
+from functools import partial
 from io import BytesIO
 from itertools import islice
 from typing import IO, Any, NamedTuple, cast
 
-import fastavro
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyiceberg.io import InputStream
@@ -24,6 +24,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, PrimitiveType
 
+from bookkeeper.consumers import avro_rows
 from bookkeeper.consumers.reading import reading
 from bookkeeper.consumers.snapshot_files import TableFile
 from bookkeeper.errors import NotPossible
@@ -66,14 +67,15 @@ class Projection:
             raise NotPossible(f"{file.file_path}: {file.file_format} cannot be read here")
         with reading(file.file_path), self._opened(file, data) as source:
             if file.file_format == AVRO:
-                yield from _avro_batches(self._table, file, source, self._wanted, after, most_rows)
+                found = avro_rows.rows(cast(IO[bytes], source), self._wanted, partial(self._constants, file))
+                yield from _avro_batches(found, self._wanted, after, most_rows)
                 return
             parquet = parquet_file(source if data is None else pa.BufferReader(data), self._table)
             first, groups = _row_groups(parquet.metadata, after)
-            found = self._in_file(parquet)
-            most = min(most_bytes, found.piece_bytes)
+            in_file = self._in_file(parquet)
+            most = min(most_bytes, in_file.piece_bytes)
             size = max(1, min(most_rows, most * parquet.metadata.num_rows // max(1, _bytes(parquet.metadata))))
-            for batch in self._shown(file, found, parquet, size, groups):
+            for batch in self._shown(file, in_file, parquet, size, groups):
                 if first < batch.num_rows:
                     yield from _slices(batch.slice(first) if first else batch, most_bytes)
                 first = max(0, first - batch.num_rows)
@@ -188,19 +190,8 @@ def _slices(batch: pa.RecordBatch, most_bytes: int) -> Batches:
         yield batch.slice(start, size)
 
 
-def _avro_batches(
-    table: Table, file: TableFile, source: InputStream, wanted: Schema, after: int, most_rows: int
-) -> Batches:
+def _avro_batches(found: Iterator[dict[str, Any]], wanted: Schema, after: int, most_rows: int) -> Batches:
     target = schema_to_pyarrow(wanted, include_field_ids=False)
-    found = islice(_avro(table, file, source, wanted), after, None)
-    while some := list(islice(found, min(ROWS, most_rows))):
+    left = islice(found, after, None)
+    while some := list(islice(left, min(ROWS, most_rows))):
         yield pa.RecordBatch.from_pylist(some, schema=target)
-
-
-def _avro(table: Table, file: TableFile, source: InputStream, wanted: Schema) -> Iterator[dict[str, Any]]:
-    reader = fastavro.reader(cast(IO[bytes], source))
-    schema: Any = reader.writer_schema  # JSON, of a record
-    names = {field["field-id"]: field["name"] for field in schema["fields"]}
-    columns = [(column.name, names.get(column.field_id, "")) for column in wanted.fields]
-    for row in reader:
-        yield {name: row.get(in_file) for name, in_file in columns}  # type: ignore[union-attr]
