@@ -14,12 +14,8 @@ from typing import IO, Any, NamedTuple, cast
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyiceberg.io import InputStream
-from pyiceberg.io.pyarrow import (
-    _to_requested_schema,
-    pyarrow_to_schema,
-    schema_to_pyarrow,
-)
-from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.io.pyarrow import ArrowAccessor, ArrowProjectionVisitor, pyarrow_to_schema, schema_to_pyarrow
+from pyiceberg.schema import Schema, prune_columns, visit_with_partner
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, PrimitiveType
@@ -29,6 +25,7 @@ from bookkeeper.consumers.reading import reading
 from bookkeeper.consumers.snapshot_files import TableFile
 from bookkeeper.errors import NotPossible
 from bookkeeper.format.partition_tuples import partition_value
+from bookkeeper.format.projection import inside
 from bookkeeper.stores.locations import local_path
 
 ROWS = 500
@@ -89,18 +86,12 @@ class Projection:
         absent = {} if found.is_wanted else self._constants(file, self._wanted.field_ids - found.ids)
         # Without threads: each of them keeps memory of its own, and they are no faster.
         for batch in parquet.iter_batches(size, row_groups=groups, columns=found.columns, use_threads=False):
-            yield (
-                batch
-                if found.is_wanted
-                else _to_requested_schema(
-                    self._wanted,
-                    found.present,
-                    batch,
-                    True,
-                    projected_missing_fields=absent,
-                    allow_timestamp_tz_mismatch=True,
-                )
-            )
+            if found.is_wanted:
+                yield batch
+                continue
+            visitor = _WithNulls(found.present, True, False, absent, allow_timestamp_tz_mismatch=True)
+            shown = visit_with_partner(self._wanted, batch, visitor, ArrowAccessor(found.present))
+            yield pa.RecordBatch.from_struct_array(shown)
 
     def _constants(self, file: TableFile, ids: Set[int]) -> dict[int, Any]:
         """The values of those of these columns by which the file is partitioned as they are, by field id."""
@@ -133,6 +124,24 @@ class Projection:
         present = prune_columns(in_file, ids, select_full_types=False)
         columns = [column.name for column in present.columns]
         return _InFile(present, in_file.field_ids, columns, _is_same(present, wanted, written))
+
+
+class _WithNulls(ArrowProjectionVisitor):
+    """pyiceberg's projection, which makes empty ones of null lists and maps where their values are structs."""
+
+    def list(self, list_type: ListType, list_array: Any, value_array: Any) -> Any:
+        found = super().list(list_type, list_array, value_array)
+        if found is None or found.null_count == list_array.null_count:
+            return found
+        offsets, (values,) = inside(found, found.values)
+        return type(found).from_arrays(offsets, values, type=found.type, mask=list_array.is_null())
+
+    def map(self, map_type: MapType, map_array: Any, key_result: Any, value_result: Any) -> Any:
+        found = super().map(map_type, map_array, key_result, value_result)
+        if found is None or found.null_count == map_array.null_count:
+            return found
+        offsets, (keys, values) = inside(found, found.keys, found.items)
+        return pa.MapArray.from_arrays(offsets, keys, values, type=found.type, mask=map_array.is_null())
 
 
 class _InFile(NamedTuple):
