@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 HOLD_PREFIX = "maintain-"
 #: a hold ends by itself after this when its job was killed; a running job renews it ten times as often
 HOLD_LASTS = timedelta(minutes=20)
+#: records of killed jobs are removed from so long after their end on: this clock and that of their jobs may differ
+_LEFT_FOR = timedelta(hours=1)
 _TRIES = 20
 
 
@@ -123,7 +125,7 @@ def hold(
     from bookkeeper.history.registry import reader
 
     for old in registry.all():
-        if old.name.startswith(HOLD_PREFIX) and old.lapsed(clock()):
+        if old.name.startswith(HOLD_PREFIX) and old.lapsed(clock() - _LEFT_FOR):
             registry.remove(old.name)
     name = f"{HOLD_PREFIX}{uuid.uuid4().hex[:12]}"
     for _ in range(_TRIES):

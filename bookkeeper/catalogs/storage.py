@@ -153,31 +153,36 @@ class StorageCatalog(CommitsInTwoParts, MetastoreCatalog):
         return self.load_table(identifier)
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Raises NoSuchTableError."""
-        return self._load(self.identifier_to_tuple(identifier), self._is_newest)
+        """
+        The newest version, also for a reader that cannot move the hint to it.
+
+        Raises NoSuchTableError.
+        """
+        return self._load(self.identifier_to_tuple(identifier), self._is_newest, named=False)
 
     def load_for_commit(self, identifier: str | Identifier) -> Table:
         """
         The table for a caller that changes it by commits alone: one small read while nothing has changed.
 
-        1. A commit is over when the hint names it, and a load raises the hint to what it found. So whatever another
-           process knows to be in the table is in what this returns. The hint of a dropped table says so.
+        1. A commit is over when the hint names it, and a load raises the hint to what it found; only `load_table` goes
+           on where it cannot. So whatever another process that commits knows to be in the table is in what this
+           returns. The hint of a dropped table says so.
         2. It may miss a version whose committer is about to raise the hint, or died before: nothing was published of it
            and no txlog deleted. A commit on top of what this returns is then refused, and the next load finds it.
         3. A name leads to another directory only after a drop, unless its entry was lost: it is looked at now and then.
 
         Raises NoSuchTableError.
         """
-        return self._load(self.identifier_to_tuple(identifier), self._is_named)
+        return self._load(self.identifier_to_tuple(identifier), self._is_named, named=True)
 
-    def _load(self, table: Identifier, is_current: Callable[[Identifier, str, int], bool]) -> Table:
+    def _load(self, table: Identifier, is_current: Callable[[Identifier, str, int], bool], named: bool) -> Table:
         known = self._newest.get(table)
         if known is None or not is_current(table, known[0], known[1].number):
             stale = self._newest.pop(table, None)
             found = self._entry(table)[0].get("location")
             if found is None:
                 raise NoSuchTableError(f"table {_dotted(table)} was dropped")
-            newest = self._versions(str(found)).newest([stale[1].metadata] if stale else ())
+            newest = self._versions(str(found)).newest([stale[1].metadata] if stale else (), named)
             known = remember(self._newest, table, (str(found), newest))
         place, newest = known
         location = join(place, "metadata", name(newest.number))

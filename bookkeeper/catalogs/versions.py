@@ -6,8 +6,10 @@ Two rules carry it. The hint (`version-hint.text`) never goes back, and no versi
 is found from the hint upwards. A stale committer could create a deleted version anew; it then sees a hint above its
 own version and raises CommitStateUnknownException. The layout is that of Iceberg's Hadoop tables, which Java reads.
 
-A crash after the create leaves a hint that is one behind: the next load that looks for versions moves it. The hint
-of a dropped table stays `dropped`, and its directory is never used again.
+A crash after the create leaves a hint that is one behind: the next load that looks for versions moves it. A reader
+without the right to write, or a full disk, leaves it there, and the load succeeds. It never gets further behind: a
+commit on top of such a version moves it first. The hint of a dropped table stays `dropped`, and its directory is never
+used again.
 """
 
 import re
@@ -71,13 +73,22 @@ class Versions:
             return False
         return self._raise_hint(1) == 1
 
-    def newest(self, known: Iterable[TableMetadata] = ()) -> Version:
-        """The table now; raises NoSuchTableError, StorageUnavailable. `known`: see `parse`."""
+    def newest(self, known: Iterable[TableMetadata] = (), named: bool = True) -> Version:
+        """
+        The table now; raises NoSuchTableError, StorageUnavailable. `known`: see `parse`.
+
+        Without `named` a hint that cannot be moved is no error: for callers that act on the table by commits or not
+        at all.
+        """
         hint, _ = self.hints[self.where] = self._hint()
         data, version = self._from(hint)
         if version > hint:
-            # A process that loaded this version may delete older ones, so the hint must not stay behind.
-            self._raise_hint(version)
+            try:
+                # What a load has found, each later load for a commit has to find.
+                self._raise_hint(version)
+            except StorageUnavailable:
+                if named:
+                    raise
         return Version(version, parse(data, known))
 
     def commit(self, version: int, data: bytes) -> None:
@@ -85,7 +96,12 @@ class Versions:
         Makes `version`, on top of the one before; raises CommitFailedException when it is there already.
 
         Raises CommitStateUnknownException when it is unknown whether this version counts: a later load shows it.
+        Raises StorageUnavailable, also when the hint cannot be moved to the version before: then nothing is created.
         """
+        if self.hints.get(self.where, (0, ""))[0] < version - 1:
+            # At most one version is not named by the hint, and the reaper keeps the one below the newest: else the
+            # version that the hint names could be deleted, and no load would find the table.
+            self._raise_hint(version - 1)
         try:
             create_once(self.store, self.key(version), data)
         except AlreadyExists as exc:
@@ -148,6 +164,7 @@ class Versions:
         hint, tag = known or self._hint()
         for _ in range(_TRIES):
             if hint >= version:
+                self.hints[self.where] = hint, tag
                 return hint
             try:
                 tag = self.store.replace(self.hint_key, b"%d" % version, if_match=tag)

@@ -6,28 +6,26 @@ used here.
 """
 
 from collections.abc import Iterator, Set
+from functools import partial
 from io import BytesIO
 from itertools import islice
 from typing import IO, Any, NamedTuple, cast
 
-import fastavro
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyiceberg.io import InputStream
-from pyiceberg.io.pyarrow import (
-    _to_requested_schema,
-    pyarrow_to_schema,
-    schema_to_pyarrow,
-)
-from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.io.pyarrow import ArrowAccessor, ArrowProjectionVisitor, pyarrow_to_schema, schema_to_pyarrow
+from pyiceberg.schema import Schema, prune_columns, visit_with_partner
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, PrimitiveType
 
+from bookkeeper.consumers import avro_rows
 from bookkeeper.consumers.reading import reading
 from bookkeeper.consumers.snapshot_files import TableFile
 from bookkeeper.errors import NotPossible
 from bookkeeper.format.partition_tuples import partition_value
+from bookkeeper.format.projection import inside
 from bookkeeper.stores.locations import local_path
 
 ROWS = 500
@@ -66,14 +64,15 @@ class Projection:
             raise NotPossible(f"{file.file_path}: {file.file_format} cannot be read here")
         with reading(file.file_path), self._opened(file, data) as source:
             if file.file_format == AVRO:
-                yield from _avro_batches(self._table, file, source, self._wanted, after, most_rows)
+                found = avro_rows.rows(cast(IO[bytes], source), self._wanted, partial(self._constants, file))
+                yield from _avro_batches(found, self._wanted, after, most_rows)
                 return
             parquet = parquet_file(source if data is None else pa.BufferReader(data), self._table)
             first, groups = _row_groups(parquet.metadata, after)
-            found = self._in_file(parquet)
-            most = min(most_bytes, found.piece_bytes)
+            in_file = self._in_file(parquet)
+            most = min(most_bytes, in_file.piece_bytes)
             size = max(1, min(most_rows, most * parquet.metadata.num_rows // max(1, _bytes(parquet.metadata))))
-            for batch in self._shown(file, found, parquet, size, groups):
+            for batch in self._shown(file, in_file, parquet, size, groups):
                 if first < batch.num_rows:
                     yield from _slices(batch.slice(first) if first else batch, most_bytes)
                 first = max(0, first - batch.num_rows)
@@ -87,18 +86,12 @@ class Projection:
         absent = {} if found.is_wanted else self._constants(file, self._wanted.field_ids - found.ids)
         # Without threads: each of them keeps memory of its own, and they are no faster.
         for batch in parquet.iter_batches(size, row_groups=groups, columns=found.columns, use_threads=False):
-            yield (
-                batch
-                if found.is_wanted
-                else _to_requested_schema(
-                    self._wanted,
-                    found.present,
-                    batch,
-                    True,
-                    projected_missing_fields=absent,
-                    allow_timestamp_tz_mismatch=True,
-                )
-            )
+            if found.is_wanted:
+                yield batch
+                continue
+            visitor = _WithNulls(found.present, True, False, absent, allow_timestamp_tz_mismatch=True)
+            shown = visit_with_partner(self._wanted, batch, visitor, ArrowAccessor(found.present))
+            yield pa.RecordBatch.from_struct_array(shown)
 
     def _constants(self, file: TableFile, ids: Set[int]) -> dict[int, Any]:
         """The values of those of these columns by which the file is partitioned as they are, by field id."""
@@ -131,6 +124,24 @@ class Projection:
         present = prune_columns(in_file, ids, select_full_types=False)
         columns = [column.name for column in present.columns]
         return _InFile(present, in_file.field_ids, columns, _is_same(present, wanted, written))
+
+
+class _WithNulls(ArrowProjectionVisitor):
+    """pyiceberg's projection, which makes empty ones of null lists and maps where their values are structs."""
+
+    def list(self, list_type: ListType, list_array: Any, value_array: Any) -> Any:
+        found = super().list(list_type, list_array, value_array)
+        if found is None or found.null_count == list_array.null_count:
+            return found
+        offsets, (values,) = inside(found, found.values)
+        return type(found).from_arrays(offsets, values, type=found.type, mask=list_array.is_null())
+
+    def map(self, map_type: MapType, map_array: Any, key_result: Any, value_result: Any) -> Any:
+        found = super().map(map_type, map_array, key_result, value_result)
+        if found is None or found.null_count == map_array.null_count:
+            return found
+        offsets, (keys, values) = inside(found, found.keys, found.items)
+        return pa.MapArray.from_arrays(offsets, keys, values, type=found.type, mask=map_array.is_null())
 
 
 class _InFile(NamedTuple):
@@ -188,19 +199,8 @@ def _slices(batch: pa.RecordBatch, most_bytes: int) -> Batches:
         yield batch.slice(start, size)
 
 
-def _avro_batches(
-    table: Table, file: TableFile, source: InputStream, wanted: Schema, after: int, most_rows: int
-) -> Batches:
+def _avro_batches(found: Iterator[dict[str, Any]], wanted: Schema, after: int, most_rows: int) -> Batches:
     target = schema_to_pyarrow(wanted, include_field_ids=False)
-    found = islice(_avro(table, file, source, wanted), after, None)
-    while some := list(islice(found, min(ROWS, most_rows))):
+    left = islice(found, after, None)
+    while some := list(islice(left, min(ROWS, most_rows))):
         yield pa.RecordBatch.from_pylist(some, schema=target)
-
-
-def _avro(table: Table, file: TableFile, source: InputStream, wanted: Schema) -> Iterator[dict[str, Any]]:
-    reader = fastavro.reader(cast(IO[bytes], source))
-    schema: Any = reader.writer_schema  # JSON, of a record
-    names = {field["field-id"]: field["name"] for field in schema["fields"]}
-    columns = [(column.name, names.get(column.field_id, "")) for column in wanted.fields]
-    for row in reader:
-        yield {name: row.get(in_file) for name, in_file in columns}  # type: ignore[union-attr]

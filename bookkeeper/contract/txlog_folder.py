@@ -272,11 +272,13 @@ class Folder:
 
     def clock_skew(self, now: datetime) -> timedelta:
         """How far the storage's clock is ahead of `now`, from an object written for that; raises StorageUnavailable."""
-        self.store.replace(f"{CLOCK}probe", now.isoformat().encode())
-        seen = [item.modified for item in self.store.list(CLOCK)]
-        if not seen:
+        probe = f"{CLOCK}probe"
+        self.store.replace(probe, now.isoformat().encode())
+        # Not others that lie there: on a disk they may have any time, such as the rest of a write that was cut off.
+        seen = next((item.modified for item in self.store.list(CLOCK) if item.key == probe), None)
+        if seen is None:
             raise StorageUnavailable("the storage does not list what was just written")
-        return max(seen) - now
+        return seen - now
 
     def records(self) -> tuple[Card, MarksCopy | None]:
         """

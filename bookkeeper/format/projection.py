@@ -197,7 +197,7 @@ def _list(column: _Column, kind: ListType, target: pa.DataType, where: str) -> C
     def listed(array: Any) -> Any:
         if not len(array):
             return pa.array([], target)
-        offsets, (values,) = _inside(array, array.values)
+        offsets, (values,) = inside(array, array.values)
         if kind.element_required and values.null_count:
             raise CannotRead(f"the elements of its column {where!r} hold nulls, the table requires values")
         return made.from_arrays(offsets.cast(offset), convert(values), type=target, mask=_mask(array))
@@ -222,7 +222,7 @@ def _map(column: _Column, kind: MapType, target: pa.DataType, where: str) -> Con
     def mapped(array: pa.MapArray) -> pa.MapArray:
         if not len(array):
             return pa.array([], target)
-        offsets, (keys, values) = _inside(array, array.keys, array.items)
+        offsets, (keys, values) = inside(array, array.keys, array.items)
         if keys.null_count or (kind.value_required and values.null_count):
             raise CannotRead(f"the keys or values of its column {where!r} hold nulls, the table requires values")
         return pa.MapArray.from_arrays(offsets, of_key(keys), of_value(values), type=target, mask=_mask(array))
@@ -230,8 +230,10 @@ def _map(column: _Column, kind: MapType, target: pa.DataType, where: str) -> Con
     return mapped
 
 
-def _inside(array: Any, *values: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-    """Offsets from 0, and what they point at: of a slice only its own part."""
+def inside(array: Any, *values: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
+    """
+    The offsets of a list or map from 0, and what they point at of its `values`: of a slice only its own part.
+    """
     offsets = array.offsets
     begin, end = offsets[0].as_py(), offsets[-1].as_py()
     return pc.subtract(offsets, offsets[0]), [item.slice(begin, end - begin) for item in values]

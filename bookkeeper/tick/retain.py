@@ -6,6 +6,7 @@ import logging
 from datetime import datetime
 
 from bookkeeper.config.settings import Table
+from bookkeeper.errors import Retry
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.retention.apply import UNRELIABLE_CLOCK, apply_retention
@@ -39,9 +40,14 @@ class Retain:
             return self.hold(view, UNRELIABLE_CLOCK)
         # More each time: what is committed meanwhile must be read too.
         most = (self.unread + 1) * READ_AT_ONCE
-        found = apply_retention(
-            self.ledger, view, self.settings.retention, now, most=most, clock_agrees=self.clock.allows_destroying
-        )
+        try:
+            found = apply_retention(
+                self.ledger, view, self.settings.retention, now, most=most, clock_agrees=self.clock.allows_destroying
+            )
+        except Retry as error:
+            # Where each run ends so, as by a manifest that may not be read, only this says that nothing goes.
+            self.held_back = f"it is tried again: {error}"
+            raise
         if found.unread:
             self.unread += 1
             self.due.again()  # rows do not wait for it

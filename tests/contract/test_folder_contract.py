@@ -1,8 +1,10 @@
 """What the txlog folder guarantees on every backend: where it may be, what is pending, publishing."""
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from bookkeeper.config.settings import Table
 from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.contract.txlog_folder import REJECTED, Folder, folder_url
 from bookkeeper.errors import AlreadyExists, ConfigInvalid, Missing, StorageUnavailable
+from bookkeeper.stores.local import LocalStore
 from bookkeeper.stores.store import Store
 from tests.support.cards import card
 from tests.support.crashing_store import POINTS, Crash, CrashingStore, survived
@@ -141,6 +144,16 @@ def test_the_storages_clock_is_compared_with_ours(folder: Folder) -> None:
     now = datetime.now(UTC)
     assert abs(folder.clock_skew(now)) < timedelta(seconds=30)
     assert timedelta(hours=1) < folder.clock_skew(now - timedelta(hours=2)) < timedelta(hours=3)
+
+
+def test_what_else_lies_beside_the_clocks_probe_says_no_time(tmp_path: Path) -> None:
+    """As the rest of a write that was cut off while the machine's clock was ahead, or a copy with its times."""
+    stray, now = tmp_path / "clock" / "probe.tmp", datetime.now(UTC)
+    stray.parent.mkdir()
+    stray.touch()
+    later = (now + timedelta(days=365)).timestamp()
+    os.utime(stray, (later, later))
+    assert abs(Folder(LocalStore(str(tmp_path))).clock_skew(now)) < timedelta(seconds=30)
 
 
 def test_the_clocks_probe_is_no_txlog(folder: Folder) -> None:

@@ -1,5 +1,6 @@
 """The client of `writer serve`: its spool under crashes and lost answers, and against the server itself."""
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -22,8 +23,10 @@ from tests.http.served import door, numbers, queue
 from tests.support.enumerated import crash_points, crashed, error_points, recorded
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, FaultyStore
 from tests.support.threads import again_and_again
+from tests.support.wrapped import WrappedStore
 from writers.http import client as client_module
 from writers.http.client import Client
+from writers.http.spool import Spool
 
 BAD = -1
 
@@ -233,6 +236,35 @@ def test_an_error_of_the_disk_at_any_step_loses_and_doubles_nothing(tmp_path: Pa
             except StorageUnavailable:
                 assert again is faults
         assert sorted(row for row in server.rows if row in (1, 2, 4, 5)) == [1, 2, 4, 5], point
+
+
+def test_what_waits_on_a_full_disk_is_sent_and_makes_room(tmp_path: Path) -> None:
+    room, store = 2**20, LocalStore(str(tmp_path))
+
+    def bounded(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        nonlocal room
+        if name == "replace":
+            if len(given[1]) > room:
+                raise StorageUnavailable("no room") from OSError(errno.ENOSPC, "no space left on device")
+            room -= len(given[1])
+        if name == "delete_many":
+            sizes = {item.key: item.size for item in store.list("")}
+            room += sum(sizes.get(key, 0) for key in given[0])
+        return act(*given, **named)
+
+    spool = Spool(WrappedStore(store, bounded), 2**30)  # type: ignore[arg-type]
+    spool.begin(1)
+    spool.put(b"a" * 500)
+    spool.put(b"b" * 500)
+    room = 0  # others took it
+    with pytest.raises(StorageUnavailable, match="no room"):
+        spool.put(b"c")
+    for _ in range(2):
+        request, _ = spool.request(500)  # type: ignore[misc]
+        room = min(room, 2**14 + 500)
+        spool.taken(request)
+    assert (spool.files, spool.request(500)) == (0, None)
+    spool.put(b"c" * 400)
 
 
 def test_rows_that_send_has_not_taken_take_no_place(

@@ -267,6 +267,7 @@ def test_a_manifest_that_cannot_be_read_holds_retention_back_and_stops_no_commit
     assert lake.tick(book).commit is not None
     writer.publish("new")
     assert lake.tick(book, minutes=2).commit is not None
+    assert "metadata/" in book.duties.retention.held_back
     faults.clear()
     manifest = Path(live_manifests(lake)[-1].removeprefix("file://"))
     good = manifest.read_bytes()

@@ -182,11 +182,12 @@ def test_a_hold_is_renewed_while_a_job_runs_and_released_at_its_end(lake, work):
 
     registry.add(reader("maintain-killed", 1, SOON - timedelta(days=1), timedelta(minutes=20)))
     registry.add(reader("export", 1, SOON - timedelta(days=1), timedelta(minutes=20)))
+    registry.add(reader("maintain-alive", 1, SOON - timedelta(minutes=40), timedelta(minutes=20)))  # another clock
     with register.hold(registry, lambda: 7, {7}.__contains__, ticking, timedelta(milliseconds=50)) as name:
         while len(set(seen)) < 3:
             seen.extend((item.until, item.snapshot) for item in registry.all() if item.name == name)
 
-    assert [item.name for item in registry.all()] == ["export"]
+    assert [item.name for item in registry.all()] == ["export", "maintain-alive"]
 
 
 def test_a_snapshot_that_was_expired_before_it_was_held_is_not_the_one(lake, work):

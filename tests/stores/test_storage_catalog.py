@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from bookkeeper.stores.store import Store
 from tests.servers.shared import place, wanted
 from tests.support.crashing_store import POINTS, Crash, CrashingStore
 from tests.support.crew import Crew
+from tests.support.wrapped import Around, WrappedStore
 
 RACERS = 8
 #: commits of each racer; RACE=25 makes it two hundred in all on each
@@ -310,6 +311,58 @@ def test_a_dropped_table_whose_files_are_gone_leaves_its_directory_unused(
     catalog.drop_table("demo.t")
     versions.store.delete_many([f"demo/t/metadata/{name(1)}"])
     assert catalog.create_table("demo.t", SCHEMA).metadata.location != old
+
+
+def read_only(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """Around the store of one who may only read."""
+    if not name.startswith(("read", "list", "size")):
+        raise StorageUnavailable(f"{name} is not allowed")
+    return act(*given, **named)
+
+
+def hints_stay(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """Around a store that has no room to replace an object."""
+    if name == "replace":
+        raise StorageUnavailable("no space left")
+    return act(*given, **named)
+
+
+def through(around: Around, catalog: StorageCatalog) -> StorageCatalog:
+    """The same catalog in another process, with `around` its stores."""
+
+    def opened(url: str) -> Any:
+        return WrappedStore(open_store(url), around)
+
+    return StorageCatalog("lake", opened, **catalog.properties)
+
+
+def test_a_reader_without_the_right_to_write_sees_a_version_whose_committer_died_before_the_hint(
+    catalog: StorageCatalog, versions: Versions
+) -> None:
+    hint = f"demo/t/metadata/{HINT}"
+    set_property(catalog.load_table("demo.t"), "p")
+    versions.store.replace(hint, b"1")
+    reader = through(read_only, catalog)
+    for _ in range(2):
+        assert "p" in load_table(reader, "demo.t").metadata.properties
+    assert versions.store.read(hint) == b"1"
+    with pytest.raises(CatalogUnavailable):
+        load_table(reader, "demo.t", for_commit=True)
+    set_property(catalog.load_table("demo.t"), "next")
+    assert "next" in load_table(reader, "demo.t").metadata.properties
+
+
+def test_a_hint_that_cannot_be_moved_stays_at_most_one_version_behind(
+    catalog: StorageCatalog, versions: Versions
+) -> None:
+    full = through(hints_stay, catalog)
+    for _ in range(3):
+        with pytest.raises(CommitUnknown, match="no space left"):
+            set_property(load_table(full, "demo.t"), "p")
+    assert number(load_table(full, "demo.t").metadata_location) == 2
+    assert versions.store.read(f"demo/t/metadata/{HINT}") == b"1"
+    set_property(load_table(catalog, "demo.t"), "next")
+    assert {"p", "next"} <= load_table(full, "demo.t").metadata.properties.keys()
 
 
 def test_a_name_is_taken_once(catalog: StorageCatalog, versions: Versions) -> None:

@@ -108,7 +108,9 @@ def _growth(table: str, metrics: TableMetrics) -> Iterator[Problem]:
         what = f"the disk is nearly full: {inspection.free / 2**30:.1f} GiB left"
         yield Problem(BAD, table, what, do, "BookkeeperDiskLow")
     if metrics.brake:
-        do = f"If that is meant: raise retention.brake of {table} for one step."
+        do = f"`bookkeeper retain --table {table} --dry-run` says more; the log does, too (action=brake, retain)."
+        if "retention.brake" in metrics.brake:
+            do = f"If that is meant: raise retention.brake of {table} for one step."
         yield Problem(WARNING, table, f"retention is held back: {metrics.brake}", do, "BookkeeperRetentionHeldBack")
     if stats is not None and stats.snapshots > SNAPSHOTS:
         do = f"Is the reaper running? `reaper plan --table {table}` says what keeps them."
