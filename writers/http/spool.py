@@ -8,18 +8,19 @@ refused may be put back among the rows: the next look gives it a number behind a
 """
 
 import json
-import os
 import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from threading import Lock
 
 from bookkeeper.errors import AlreadyExists, Missing, NotPossible, StorageUnavailable
-from bookkeeper.stores.store import Store, is_full
+from bookkeeper.stores.spare import Spare
+from bookkeeper.stores.store import Store
 
 _ROWS, _REFUSED, _NEXT = "rows/", "refused/", "next.json"
 #: room for `next.json` on a disk that is full: else what waits there could not be sent, and would keep it full
-_SPARE, _SPARE_BYTES = "spare", 2**14
+_SPARE_BYTES = 2**14
 _NAME = re.compile(r"([0-9]{12})\.ndjson")
 _NEXT_BYTES = 1000
 
@@ -69,8 +70,8 @@ class Spool:
                 self._store.move(_key(_ROWS, number), _key(_ROWS, self._last))
                 sizes[self._last] = sizes.pop(number)
         self._tidy(sizes)
-        self._has_spare = any(item.key == _SPARE for item in found)
-        self._keep_spare()
+        self._spare = Spare(store, "spare", _SPARE_BYTES)
+        self._spare.keep()
 
     def _is_put_back(self, number: int) -> bool:
         """Whether a file of rows that is done is one that was refused, mended and put back: a crash leaves its copy."""
@@ -159,7 +160,7 @@ class Spool:
     def _settle(self, behind: Request) -> None:
         self._note(behind)
         self._tidy(dict(self._sizes))
-        self._keep_spare()
+        self._spare.keep()
 
     def _until(self, first: int, most: int) -> int:
         size, last = 0, first - 1
@@ -177,22 +178,8 @@ class Spool:
             raise NotPossible(f"{self._store.url}/{_NEXT} is damaged: {exc}", hint=_DAMAGED) from exc
 
     def _note(self, request: Request) -> None:
-        data = json.dumps(asdict(request)).encode()
-        try:
-            self._store.replace(_NEXT, data)
-        except StorageUnavailable as exc:
-            if not is_full(exc):
-                raise
-            self._store.delete_many([_SPARE])
-            self._has_spare = False
-            self._store.replace(_NEXT, data)
+        self._spare.use(partial(self._store.replace, _NEXT, json.dumps(asdict(request)).encode()))
         self._next = request
-
-    def _keep_spare(self) -> None:
-        if not self._has_spare:
-            with suppress(StorageUnavailable):  # no room yet
-                self._store.replace(_SPARE, os.urandom(_SPARE_BYTES))
-                self._has_spare = True
 
     def _tidy(self, sizes: dict[int, int]) -> None:
         """Deletes the files that are done."""

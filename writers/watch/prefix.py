@@ -12,9 +12,8 @@ What lies below a watched prefix: the objects of others, and beside them `_bookk
 
 import hashlib
 import json
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from secrets import token_hex
@@ -22,7 +21,8 @@ from secrets import token_hex
 from bookkeeper.errors import AlreadyExists, Changed, Missing, NotPossible, StorageUnavailable, Unfit
 from bookkeeper.format import json_text
 from bookkeeper.stores.locations import local_path
-from bookkeeper.stores.store import ASIDE, Listed, Store, check_deletes_by_tag, content_tag, create_once, is_full
+from bookkeeper.stores.spare import Spare
+from bookkeeper.stores.store import ASIDE, Listed, Store, check_deletes_by_tag, content_tag, create_once
 from bookkeeper.stores.together import together
 from writers.watch.plan import MOST_BYTES, NO_POSITION, Plan, Planned, WatchPosition, is_hidden, other_prefix
 
@@ -47,7 +47,8 @@ class Prefix:
     """The prefix, as the holder of its lease sees it; `moves`: objects that are in the table go to `_done/`."""
 
     def __init__(self, store: Store, moves: bool) -> None:
-        self.store, self._moves, self._probed, self._has_spare = store, moves, False, False
+        self.store, self._moves, self._probed = store, moves, False
+        self._spare = Spare(store, _SPARE, _SPARE_BYTES)
         #: objects that are in the table and do not go, by key; each later plan has them too
         self.stuck = dict[str, Planned]()
         #: the plan that was committed last, while some of its objects do not go
@@ -77,33 +78,12 @@ class Prefix:
             create_once(self.store, _WATCH, claim)
         self._probe()
         self._put_back()
-        self._keep_spare()
+        self._spare.keep()
 
     def _probe(self) -> None:
         if not self._probed:
-            self._in_spare_room(partial(check_deletes_by_tag, self.store, f"{OWN}probe-{token_hex(8)}"))
+            self._spare.use(partial(check_deletes_by_tag, self.store, f"{OWN}probe-{token_hex(8)}"))
             self._probed = True
-
-    def _in_spare_room(self, act: Callable[[], object]) -> None:
-        """Does what writes a little; where the disk is full, in the room of the spare."""
-        try:
-            act()
-        except StorageUnavailable as exc:
-            if not is_full(exc):
-                raise
-            self.store.delete_many([_SPARE])
-            self._has_spare = False
-            act()
-
-    def _keep_spare(self) -> None:
-        if self._has_spare or local_path(self.store.url) is None:
-            return
-        with suppress(StorageUnavailable, Unfit):  # no room yet, or another's
-            try:
-                self.store.size(_SPARE)
-            except Missing:
-                self.store.replace(_SPARE, os.urandom(_SPARE_BYTES))
-            self._has_spare = True
 
     def _is_claimed(self, claim: bytes) -> bool:
         try:
@@ -131,7 +111,7 @@ class Prefix:
 
     def write(self, plan: Plan) -> None:
         """Makes the plan durable; raises StorageUnavailable."""
-        self._in_spare_room(partial(create_once, self.store, _plan_key(plan.position), plan.encoded()))
+        self._spare.use(partial(create_once, self.store, _plan_key(plan.position), plan.encoded()))
 
     def settle(self, last: WatchPosition | None, go_on: bool) -> int:
         """
@@ -175,11 +155,11 @@ class Prefix:
         self._open, self._last = None, plan.number
         done = f"{OWN}done-{plan.number}-{plan.position.digest}"
         if not stuck:
-            self._in_spare_room(partial(create_once, self.store, done, b""))
+            self._spare.use(partial(create_once, self.store, done, b""))
             least += 1
         over = [key for key, (_, position) in self._known().items() if position.number < least and key != done]
         self.store.delete_many(over)
-        self._keep_spare()
+        self._spare.keep()
 
     def may_come(self, item: Planned) -> bool:
         """Whether a run that stands still may publish this version yet; raises StorageUnavailable."""
