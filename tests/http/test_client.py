@@ -46,6 +46,8 @@ class Server(BaseAdapter):
         self.late, self.poison = list[tuple[int, list[int]]](), {BAD}
         #: of a body, as `--max-body`; and how many requests at the end are published and not committed yet
         self.most_body, self.pending = 2**20, 0
+        #: of a body, as a proxy before the server has it
+        self.most_of_proxy = 2**20
 
     def send(self, request: Any, *rest: Any, **more: Any) -> requests.Response:
         if self.answer is not None:
@@ -55,6 +57,8 @@ class Server(BaseAdapter):
             return _response(request, 200, {"published": self.reached, "committed": committed})
         sent = int(request.headers["Sequence"]), [json.loads(line)["n"] for line in request.body.splitlines()]
         self.bodies.append(sent[1])
+        if len(request.body) > self.most_of_proxy:
+            return _response(request, 413, b"<html>")
         if len(request.body) > self.most_body:
             return _response(request, 413, {"error": "too large"})
         how = next(self.lost, "")
@@ -320,6 +324,27 @@ def test_a_request_is_bounded(opened: Callable[..., Client], server: Server) -> 
     assert server.bodies == [[10, 11, 12], [13, 14, 15], [16]]
     with pytest.raises(NotPossible, match="at most 30"):
         client.send(n(*range(10)))
+
+
+def test_a_proxy_that_takes_smaller_bodies_gets_smaller_ones_and_nothing_is_laid_aside(
+    opened: Callable[..., Client], server: Server
+) -> None:
+    client, server.most_of_proxy = opened(), 35
+    for number in range(10, 18):
+        client.send(n(number))
+    client.send(n(20, 21, 22, 23))
+    client.send(n(30))
+
+    with pytest.raises(NotPossible, match="no body of 40 bytes") as refused:
+        client.flush()
+
+    assert "client_max_body_size" in refused.value.hint
+    assert server.rows == [*range(10, 18)]
+    assert max(map(len, server.bodies[3:-1])) <= 3  # it does not begin with all of them each time
+    server.most_of_proxy = 40
+    client.flush()
+    assert server.rows == [*range(10, 18), 20, 21, 22, 23, 30]
+    assert (client.refused, client.waiting) == (0, 0)
 
 
 def test_rows_wait_while_there_is_no_server(opened: Callable[..., Client], server: Server) -> None:

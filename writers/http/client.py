@@ -47,6 +47,8 @@ _UNDER_WAY = 120.0
 #: between two looks whether a request that is published is in the table
 _LOOK_SECONDS = 1.0
 _BODY_REFUSED = (400, 413, 415, 422)
+#: in the place of the status: a proxy before the server takes no body of this size
+_PROXY_REFUSED = -413
 _IN_USE = "One producer is one process at a time: end the other one, or take another producer and another directory."
 _GAP = "What is gone is not sent again. accept_gap(), then flush(), go on behind what is there."
 _TAKEN = (
@@ -80,7 +82,7 @@ class Client:
             raise NotPossible(f"{producer!r} is no name of a producer: 1 to 100 letters, digits and . _ : - are")
         at = f"{url.rstrip('/')}/v1/tables/{quote(table, safe='')}"
         self._rows_url, self._state_url = f"{at}/rows", f"{at}/producers/{producer}"
-        self.producer, self._token, self._most_body = producer, token, most_body
+        self.producer, self._token, self._most_body, self._most_sent = producer, token, most_body, most_body
         self._clock, self._wait, self._session = clock, wait, requests.Session()
         os.makedirs(spool, exist_ok=True)
         self._lease = FileLease(f"{os.path.abspath(spool)}/lock", f"{socket.gethostname()} {os.getpid()}")
@@ -132,7 +134,7 @@ class Client:
         until = self._clock() + seconds
         if self._spool.is_new:
             self._spool.begin(self._state(until)[0] + 1)
-        while (found := self._spool.request(self._most_body)) is not None:
+        while (found := self._spool.request(self._most_sent)) is not None:
             request, body = found
             headers = {"Producer": self.producer, "Sequence": str(request.sequence)}
             status, answer = self._asked("POST", self._rows_url, until, body, headers)
@@ -143,6 +145,8 @@ class Client:
                 self._tries = 0
             elif status in _BODY_REFUSED:
                 self._refuse(request, f"{status}: {answer.get('error')}", until)
+            elif status == _PROXY_REFUSED:
+                self._narrow(request, len(body), until)
             elif status == 409 and isinstance(answer.get("next"), int):
                 self._gap(request, answer["next"], until)
             else:
@@ -193,18 +197,30 @@ class Client:
         Other rows must not take the sequence while a request with these may still arrive. Nor where one has arrived: a
         server that was started with other bounds refuses the body before it looks whether the sequence was taken.
         """
+        if self._is_settled(request, until):
+            return
+        self._spool.refuse(request, why)
+        self.refused += 1
+        log.error("rows refused", extra={"action": "send", "writer": self.producer, "cause": why})
+
+    def _is_settled(self, request: Request, until: float) -> bool:
+        """Whether a request that was refused is in by an earlier try, or is narrowed; else it is one call's rows."""
         self._let_arrive(until)
         has_arrived = self._has_arrived(request, until)
         self._tries = 0  # not before: it may be sent again as it is
         if has_arrived:
             self._spool.taken(request)
-            return
-        if request.first < request.last:
+        elif request.first < request.last:
             self._spool.narrow(request)
-            return
-        self._spool.refuse(request, why)
-        self.refused += 1
-        log.error("rows refused", extra={"action": "send", "writer": self.producer, "cause": why})
+        return has_arrived or request.first < request.last
+
+    def _narrow(self, request: Request, size: int, until: float) -> None:
+        """Sends less at once. The rows of one call are not laid aside: the proxy can be changed."""
+        self._most_sent = size // 2
+        if not self._is_settled(request, until):
+            error = f"a proxy before the server takes no body of {size} bytes"
+            hint = "Let it take larger ones (nginx: client_max_body_size). Nothing is lost: flush() sends them again."
+            raise NotPossible(f"{self._rows_url}: {error}", hint=hint)
 
     def _gap(self, request: Request, after: int, until: float) -> None:
         error = f"the table has requests of {self.producer} up to {after - 1}, and {request.sequence - 1} were in it"
@@ -249,7 +265,7 @@ class Client:
             nonlocal away
             self._tries += body is not None
             status, answer, after, cause = self._answer(method, url, body, more)
-            if status not in (0, 429) and status < 500:
+            if status not in (0, 429) and status < 500:  # also _PROXY_REFUSED
                 return status, answer
             if body is not None and status != 429:
                 self._under_way_until = self._clock() + _UNDER_WAY
@@ -268,7 +284,9 @@ class Client:
     def _answer(
         self, method: str, url: str, body: bytes | None, more: Mapping[str, str]
     ) -> tuple[int, Mapping[str, Any], float, str]:
-        """Status (0: none that counts), body, seconds to wait, and the cause where there is no answer."""
+        """
+        Status (0: none that counts; _PROXY_REFUSED), body, seconds to wait, and the cause where there is no answer.
+        """
         headers = {"Content-Type": "application/x-ndjson", **more}
         try:
             with self._session.request(
@@ -288,9 +306,10 @@ class Client:
         except (requests.RequestException, HTTPError, OSError) as exc:
             return 0, {}, 0.0, f"no answer: {exc}"
         except (ValueError, RecursionError):
-            return 0, {}, seconds, f"the answer {response.status_code} is none of `writer serve`"
+            answer = None
         if not isinstance(answer, dict) or not (response.status_code == 200 or "error" in answer):
-            return 0, {}, seconds, f"the answer {response.status_code} is none of `writer serve`"
+            status = _PROXY_REFUSED if body is not None and response.status_code == 413 else 0
+            return status, {}, seconds, f"the answer {response.status_code} is none of `writer serve`"
         return response.status_code, answer, seconds, f"{response.status_code}: {answer.get('error')}"
 
     def _signed(self, request: Any) -> Any:
