@@ -22,6 +22,8 @@ log = logging.getLogger("bookkeeper")
 Observer = Callable[["TableLoop", TickResult | None, datetime, float | None], None]
 #: commits that a hint brings at once after a quiet time, before `hint-pause` holds the next one back
 BURST = 3
+#: one that gave its lease up is ready again once another has held it for so long: one that fails too gives it up sooner
+STEADY = timedelta(minutes=10)
 
 
 @dataclass
@@ -35,6 +37,10 @@ class TableLoop:
     trouble: str = ""
     postponed: str = ""
     standby: bool = False
+    #: since when another has held the lease, as far as each try showed
+    held_elsewhere_since: datetime | None = None
+    #: whether the lease was given up after too many failures, until the next tick asks for it
+    gave_up: bool = False
     #: the state that was logged last; a lease released for a moment is not logged
     logged_standby: bool = False
     next_at: datetime | None = None
@@ -109,7 +115,7 @@ def _tried(slot: TableLoop, settings: Daemon, now: datetime, clock: Callable[[],
     slot.last_result = None
     try:
         slot.book = slot.book or _opened(slot)
-        if _stands_by(slot, slot.book, now):
+        if _stands_by(slot, settings, slot.book, now):
             return None
         try:
             done = slot.book.tick(now)
@@ -135,11 +141,15 @@ def _opened(slot: TableLoop) -> Bookkeeper:
         raise
 
 
-def _stands_by(slot: TableLoop, book: Bookkeeper, now: datetime) -> bool:
+def _stands_by(slot: TableLoop, settings: Daemon, book: Bookkeeper, now: datetime) -> bool:
     """Whether another bookkeeper has the lease of this table: then this one stands by."""
+    slot.gave_up = False
     held = book.lease.hold(now)
-    if not held:
-        _fine(slot, now)
+    slot.held_elsewhere_since = None if held else slot.held_elsewhere_since or now
+    if slot.held_elsewhere_since is not None:
+        # Two that fail take turns: they would say that all is well, each while the other has the lease.
+        if slot.ready(settings) or abs(now - slot.held_elsewhere_since) >= STEADY:
+            _fine(slot, now)
     slot.standby = not held
     if slot.logged_standby != slot.standby and not book.lease.offering:
         slot.logged_standby = slot.standby
@@ -158,6 +168,11 @@ def _failed(slot: TableLoop, settings: Daemon, now: datetime, error: Exception) 
     if not isinstance(error, Retry):
         # A person may mend the table, its folder or its configuration: then it must be opened anew.
         close(slot)
+    elif not slot.ready(settings) and slot.book is not None:
+        # What fails here may work elsewhere, such as where the catalog can be reached.
+        slot.gave_up = True
+        with suppress(BookkeeperError):
+            slot.book.lease.release()
     cause = f"{type(error).__name__}: {error}"
     if type(error).__name__ != slot.trouble:
         slot.trouble = type(error).__name__
@@ -266,7 +281,7 @@ def _pause(
 ) -> bool:
     """Sleeps so long, or until `found` is hinted; keeps a lease meanwhile that would not last."""
     hints = (found.wakes, found.hinted) if found else ()
-    lasting = None if slot.book is None or slot.standby else slot.book.lease.lasting
+    lasting = None if slot.book is None or slot.standby or slot.gave_up else slot.book.lease.lasting
     part = lasting.total_seconds() / 3 if lasting else seconds
     while seconds > part:
         if wait(part, *hints):
