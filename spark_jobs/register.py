@@ -49,10 +49,13 @@ def register(
     """
     Registers the query that is about to start with `checkpoint`, under `consumer` or a name made from that.
 
-    Raises StorageUnavailable when the txlog folder cannot be written, NotPossible when the configuration names it.
+    Raises StorageUnavailable when the txlog folder cannot be written, NotPossible when the configuration names it, and
+    WrongFolder where the folder is not the table's: no reaper would see what is registered there.
     """
     from bookkeeper.history import registry
 
+    folder = folder_of(spark, settings, table, name)
+    check_folder(spark, folder, name)
     where = HadoopCheckpointStore(spark, checkpoint).url
     with suppress(PathRefused):  # of a scheme that only Spark reads: registered as Spark writes it
         where = normal(where)
@@ -62,7 +65,7 @@ def register(
     found = registry.spark(
         consumer or registry.name_for(where), where, now, available_now=available_now, by=registry.JOB
     )
-    kept = registry_of(spark, settings, table, name)
+    kept = registry.Registry(folder, table.consumers)
     earlier = kept.find(found.name)
     if earlier is not None and earlier.checkpoint == where:
         # What the stream has still to read is held from the end of its first batch on, however often it is started.
@@ -75,13 +78,11 @@ def registry_of(spark: SparkSession, settings: Settings, table: Table, name: str
     """
     The consumers of the table `name` (catalog.namespace.table).
 
-    Raises StorageUnavailable, and WrongFolder where the folder is not the table's: no reaper would see them.
+    Raises StorageUnavailable.
     """
     from bookkeeper.history.registry import Registry
 
-    folder = folder_of(spark, settings, table, name)
-    check_folder(spark, folder, name)
-    return Registry(folder, table.consumers)
+    return Registry(folder_of(spark, settings, table, name), table.consumers)
 
 
 def check_folder(spark: SparkSession, folder: Store, name: str) -> None:

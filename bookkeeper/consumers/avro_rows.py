@@ -13,8 +13,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 _Convert = Callable[[Any], Any]
-
-
 #: of the columns with these field ids the values that are known, by field id
 Absent = Callable[[set[int]], Mapping[int, Any]]
 
@@ -68,13 +66,13 @@ def _converter(schema: Any, kind: IcebergType, named: Mapping[str, Any]) -> _Con
         element = _null_safe(schema["items"], kind.element_type, named)
         return lambda values: [element(value) for value in values]
     if isinstance(kind, MapType) and schema["type"] == "map":
-        text = _null_safe(schema["values"], kind.value_type, named)
-        return lambda pairs: [(key, text(value)) for key, value in pairs.items()]
+        of_value = _null_safe(schema["values"], kind.value_type, named)
+        return lambda pairs: [(key, of_value(value)) for key, value in pairs.items()]
     if isinstance(kind, MapType):  # an array of pairs, for any type of key
         pair = {field["name"]: field["type"] for field in _present(schema["items"], named)["fields"]}
-        first = _null_safe(pair["key"], kind.key_type, named)
-        second = _null_safe(pair["value"], kind.value_type, named)
-        return lambda pairs: [(first(item["key"]), second(item["value"])) for item in pairs]
+        of_key = _null_safe(pair["key"], kind.key_type, named)
+        of_value = _null_safe(pair["value"], kind.value_type, named)
+        return lambda pairs: [(of_key(item["key"]), of_value(item["value"])) for item in pairs]
     return _itself
 
 

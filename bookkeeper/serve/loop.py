@@ -145,11 +145,10 @@ def _stands_by(slot: TableLoop, settings: Daemon, book: Bookkeeper, now: datetim
     """Whether another bookkeeper has the lease of this table: then this one stands by."""
     slot.gave_up = False
     held = book.lease.hold(now)
-    slot.held_elsewhere_since = None if held else slot.held_elsewhere_since or now
-    if slot.held_elsewhere_since is not None:
-        # Two that fail take turns: they would say that all is well, each while the other has the lease.
-        if slot.ready(settings) or abs(now - slot.held_elsewhere_since) >= STEADY:
-            _fine(slot, now)
+    since = slot.held_elsewhere_since = None if held else slot.held_elsewhere_since or now
+    # Two that fail take turns: they would say that all is well, each while the other has the lease.
+    if since is not None and (slot.ready(settings) or abs(now - since) >= STEADY):
+        _fine(slot, now)
     slot.standby = not held
     if slot.logged_standby != slot.standby and not book.lease.offering:
         slot.logged_standby = slot.standby

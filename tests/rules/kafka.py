@@ -170,7 +170,7 @@ def rejects_say_nothing_about_partitions(rightly: Any, suspects: Any, error: Any
     Fails(f"{COPY}test_what_comes_behind_the_end_where_a_copy_began_is_read_also_by_the_next_run"),
     Fails(f"{COPY}test_what_comes_behind_the_place_that_go_on_has_given_is_read_also_by_the_next_run[latest]"),
 )
-@breaks("writers.kafka.run.Run._unsaid")
+@breaks("writers.kafka.run.Run._has_unpublished_place")
 def places_are_said_with_the_first_rows(rightly: Any, run: Any) -> bool:
     """Where a run began stands in its first txlog with rows."""
     return False

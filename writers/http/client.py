@@ -197,14 +197,14 @@ class Client:
         Other rows must not take the sequence while a request with these may still arrive. Nor where one has arrived: a
         server that was started with other bounds refuses the body before it looks whether the sequence was taken.
         """
-        if self._is_settled(request, until):
+        if self._settled(request, until):
             return
         self._spool.refuse(request, why)
         self.refused += 1
         log.error("rows refused", extra={"action": "send", "writer": self.producer, "cause": why})
 
-    def _is_settled(self, request: Request, until: float) -> bool:
-        """Whether a request that was refused is in by an earlier try, or is narrowed; else it is one call's rows."""
+    def _settled(self, request: Request, until: float) -> bool:
+        """Notes a refused request that an earlier try brought in, or narrows it; False: it is one call's rows."""
         self._let_arrive(until)
         has_arrived = self._has_arrived(request, until)
         self._tries = 0  # not before: it may be sent again as it is
@@ -217,7 +217,7 @@ class Client:
     def _narrow(self, request: Request, size: int, until: float) -> None:
         """Sends less at once. The rows of one call are not laid aside: the proxy can be changed."""
         self._most_sent = size // 2
-        if not self._is_settled(request, until):
+        if not self._settled(request, until):
             error = f"a proxy before the server takes no body of {size} bytes"
             hint = "Let it take larger ones (nginx: client_max_body_size). Nothing is lost: flush() sends them again."
             raise NotPossible(f"{self._rows_url}: {error}", hint=hint)

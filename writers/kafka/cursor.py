@@ -42,8 +42,8 @@ class TopicChanged(BookkeeperError):
 @dataclass
 class Cursor:
     """
-    How far a partition is read; `high`: the end that it had when this run began; `ended`: its end was seen; `unsaid`:
-    it begins where a later run would not; `cut`: other messages may have its offsets now.
+    How far a partition is read; `high`: the end that it had when this run began; `ended`: its end was seen;
+    `unpublished`: it begins where a later run would not; `cut`: other messages may have its offsets now.
     """
 
     topic: Topic
@@ -51,7 +51,7 @@ class Cursor:
     place: Place
     high: int | None = None
     ended: bool = False
-    unsaid: bool = False
+    unpublished: bool = False
     cut: bool = False
 
     @property
@@ -71,11 +71,11 @@ class Cursor:
 
     def begin(self, offset: int, cut: bool) -> None:
         """It is read on from this offset, whatever was read before."""
-        self.place, self.unsaid, self.cut = Place(offset, self.place.epoch, self.place.begun), True, cut
+        self.place, self.unpublished, self.cut = Place(offset, self.place.epoch, self.place.begun), True, cut
 
-    def said(self) -> None:
-        """A txlog says where it stands."""
-        self.unsaid = self.cut = False
+    def published(self) -> None:
+        """A txlog has its place."""
+        self.unpublished = self.cut = False
 
 
 @dataclass(frozen=True)

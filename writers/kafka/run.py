@@ -105,7 +105,7 @@ class Run:
         """
         Takes what there is within so many seconds; publishes when it is time, or, `eager`, at the end of partitions.
         """
-        if self._unsaid:
+        if self._has_unpublished_place:
             self._publish()
         try:
             self._read(seconds)
@@ -113,7 +113,7 @@ class Run:
             self.finish()
             raise
         full = self._handling.full(self._bytes) or (self._letters is not None and self._letters.full)
-        due = full or self._waits or self._unsaid or self._writer.due()
+        due = full or self._waits or self._has_unpublished_place or self._writer.due()
         if due or (eager and self.ended) or not self._writer.unpublished_rows:
             self._publish()
         self._look()
@@ -275,12 +275,12 @@ class Run:
 
     def _has_more(self) -> bool:
         waiting = self._letters is not None and self._letters.waiting
-        return waiting or self._unsaid or self._writer.unpublished_rows > 0
+        return waiting or self._has_unpublished_place or self._writer.unpublished_rows > 0
 
     @property
-    def _unsaid(self) -> bool:
-        """Whether a partition stands where nothing says it; its next messages are read behind a txlog that does."""
-        return any(cursor.unsaid for cursor in self.cursors.values())
+    def _has_unpublished_place(self) -> bool:
+        """Whether a partition has a place that no txlog has; its next messages are read behind a txlog that has it."""
+        return any(cursor.unpublished for cursor in self.cursors.values())
 
     def _send(self, ends: bool = False) -> bool:
         """Publishes what there is to publish; False where its letters are not committed yet."""
@@ -288,7 +288,7 @@ class Run:
             self._check_topics()
         elif not self._moved:
             return True
-        alone = self._unsaid
+        alone = self._has_unpublished_place
         if (letters := self._letters) is not None:
             if letters.waiting:
                 if not letters.send(self._passed()):
@@ -306,7 +306,7 @@ class Run:
             self._settled, self._count, self._bytes = False, self._count + 1, 0
             self._touched, self._proofs = {}, {}
             for cursor in self.cursors.values():
-                cursor.said()
+                cursor.published()
 
     def _passed(self) -> dict[str, int]:
         return {channel: next_of(text) for channel, text in self._writer.committed_offsets().items()}

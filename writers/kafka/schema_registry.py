@@ -122,7 +122,7 @@ class Registry:
         self._access, self._now = access, now
         #: by id: the schema, or why it is none of Avro
         self._schemas = dict[int, AvroSchema | str]()
-        #: by id: until when it is not asked for again, and what is said of it
+        #: by id: until when it is not asked for again, and the reason
         self._unknown = dict[int, tuple[float, str]]()
 
     def schema(self, number: int) -> AvroSchema:

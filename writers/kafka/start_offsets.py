@@ -51,7 +51,8 @@ class StartOffsets:
             if place is None and start is not None:
                 begun = chains.begun(topic) or self._shared.begun.setdefault(topic.id, topic.count)
                 offset = groups[item] if start.kind == GROUP else consumer.begin(item, start)
-                cursor = Cursor(topic, item, Place(offset, None, begun), unsaid=start.kind not in (EARLIEST, OFFSET))
+                moves = start.kind not in (EARLIEST, OFFSET)  # by the next run it may be another one
+                cursor = Cursor(topic, item, Place(offset, None, begun), unpublished=moves)
                 fresh.append(cursor)
             elif place is not None:
                 cursor = Cursor(topic, item, place)

@@ -206,7 +206,7 @@ class Loader:
         rest, left = block.split_at(block.data.find(b"\n") + 1 or len(block.data))
         line = SourceLine(block.number, rest.start, rest.end, rest.data)
         self._add_bad(
-            name, line, f"the rest of line {block.number}, whose beginning was taken as a line: see to that row"
+            name, line, f"the rest of line {block.number}, whose beginning was taken as a line: check that row"
         )
         return left
 
