@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bookkeeper.config.units import moment
@@ -32,6 +32,8 @@ BEFORE_ALL = -1
 ALL_FILES = 2**31 - 1
 #: times from here on are no deadline of a reader
 _LAST_YEAR = 9000
+#: of a record that was written: a disk's clock is not that far ahead
+_LATEST = datetime(3000, 1, 1, tzinfo=UTC)
 _KEYS = ("name", "checkpoint", "source", "available-now")
 #: of the record of a Consumer, with the type of each
 _OWN_KEYS = {"position": int, "whole": bool, "place": str, "start": str, "epoch": int}
@@ -70,6 +72,12 @@ class Consumer:
     def lapsed(self, now: datetime) -> bool:
         """Whether its time to live is over."""
         return self.until is not None and self.until <= now
+
+    def written(self, at: datetime) -> "Consumer":
+        """This one, whose record the storage says was written `at`: all of its time to live is yet to come then."""
+        if self.until is None or self.registered is None or not self.registered < at < _LATEST:
+            return self
+        return replace(self, until=self.until + (at - self.registered))
 
     @property
     def ancestors(self) -> tuple[int, ...]:
@@ -143,15 +151,18 @@ class Registry:
     def all(self) -> list[Consumer]:
         """
         Every consumer, sorted by name; the configuration overrides the folder. Raises StorageUnavailable.
+
+        One with a time to live has it from when the storage says that its record was written: the clock of the job
+        that wrote it may be behind.
         """
-        listed = (item.key for item in self._folder.list(FOLDER))
+        listed = {item.key: item.modified for item in self._folder.list(FOLDER)}
         # Of a name that is no text neither tables nor metrics could be shown.
         keys = [key for key in listed if key.endswith(SUFFIX) and is_key(key) and _is_text(key)]
         found: dict[str, Consumer] = {}
         for key, data in self._folder.read_many(keys, RECORD_BYTES).items():
             name = key.removeprefix(FOLDER).removesuffix(SUFFIX)
             if isinstance(data, bytes):
-                found[name] = loads(name, data)
+                found[name] = loads(name, data).written(listed[key])
             elif isinstance(data, Unfit):
                 found[name] = Consumer(name, broken=f"its record is not read: {data}")
             elif not isinstance(data, Missing):

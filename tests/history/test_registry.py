@@ -14,6 +14,7 @@ import pytest
 from bookkeeper.errors import ConfigInvalid, NotPossible, StorageUnavailable
 from bookkeeper.history.registry import COMMAND, CONFIG, JOB, Registry, name_for, reader, spark
 from bookkeeper.stores.open import open_store
+from tests.support.lake import Clock, TimedStore
 
 NOW = datetime(2050, 1, 1, tzinfo=UTC)
 
@@ -47,6 +48,30 @@ def test_adding_again_renews_and_removing_forgets(registry: Registry) -> None:
     assert registry.all() == []
     with pytest.raises(NotPossible, match="export"):
         registry.remove("export")
+
+
+@pytest.mark.parametrize(
+    ("behind", "lasts"),
+    [
+        (timedelta(minutes=25), timedelta(minutes=20)),
+        (timedelta(0), timedelta(minutes=20)),
+        (timedelta(minutes=-5), timedelta(minutes=25)),
+    ],
+)
+def test_a_reader_has_its_time_to_live_also_where_its_clock_is_behind(
+    tmp_path: Path, behind: timedelta, lasts: timedelta
+) -> None:
+    store = TimedStore(str(tmp_path), Clock(NOW))
+    Registry(store).add(reader("job", 1, NOW - behind, timedelta(minutes=20)))
+    (found,) = Registry(store).all()
+    assert not found.lapsed(NOW + lasts - timedelta(seconds=1)) and found.lapsed(NOW + lasts)
+
+
+def test_a_record_from_a_disk_whose_clock_shows_no_time_is_read_as_it_says(tmp_path: Path) -> None:
+    store = TimedStore(str(tmp_path), Clock(NOW.replace(year=9990)))
+    record = replace(reader("job", 1, NOW, timedelta(0)), until=NOW.replace(year=8999))
+    Registry(store).add(record)
+    assert Registry(store).all() == [record]
 
 
 def test_the_configuration_names_consumers_too_and_has_the_last_word(tmp_path: Path) -> None:
