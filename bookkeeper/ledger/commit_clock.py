@@ -79,9 +79,11 @@ class CommitClock:
             raise ClockBehind(cause, hint="Synchronise the clock (NTP). The log names the difference: action=clock.")
 
     def dated(self, found: Sequence[Found]) -> None:
-        """A txlog that the storage dates not long before now proves for nothing that our clock is not ahead."""
-        newest = max((item.modified for item in found), default=None)
-        if newest is not None and newest >= self.now - SMALL:
+        """
+        A txlog that the storage dates about now proves for nothing that our clock is not ahead. One of the future
+        proves nothing: a copy may have kept the time of another machine.
+        """
+        if any(abs(item.modified - self.now) <= SMALL for item in found):
             self._compared(self.now, timedelta(0))
 
     def check_ahead(self, now: datetime) -> timedelta:

@@ -1,5 +1,6 @@
 """Clocks that are wrong: ours, the storage's, a writer's. Nothing is condemned, dropped or lost for it."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from bookkeeper.config.settings import Retention
 from bookkeeper.contract.steady_clock import Steady
 from bookkeeper.errors import ClockAhead, ClockBehind
+from bookkeeper.stores.locations import local_path
 from bookkeeper.tick.tick import Bookkeeper
 from tests.support.faults import Faults
 from tests.support.lake import Clock, Lake, Writes
@@ -142,6 +144,19 @@ def test_a_running_bookkeeper_notices_a_jump_too_and_steady_time_asks_nothing(la
     lake.clock.move(days=365)
     with pytest.raises(ClockAhead):
         book.tick(lake.clock.now)
+
+
+def test_a_txlog_dated_in_the_future_hides_no_clock_that_is_ahead(lake: Lake, writer: Writes) -> None:
+    """As of one that was copied with its time (rsync -t) from a machine whose clock was ahead: it says no time."""
+    name = writer.publish("a")
+    writer.publish("b")
+    jumps(lake, hours=3)
+    later = (lake.clock.now + timedelta(days=1)).timestamp()
+    os.utime(f"{local_path(lake.folder.store.url)}/pending/{name}", (later, later))
+    before = lake.table().metadata.last_updated_ms
+    with pytest.raises(ClockAhead):
+        lake.book().tick(lake.clock.now)
+    assert lake.table().metadata.last_updated_ms == before
 
 
 def test_the_storage_is_asked_for_its_time_only_when_something_is_dropped_by_it(tmp_path: Path) -> None:
