@@ -217,6 +217,8 @@ class Folds:
         self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "fold")
         #: a fold that is ready to be committed
         self.plan: FoldPlan | None = None
+        #: whether its last commit failed: the next run leaves the turn to the duties that come after folds
+        self._failed = False
         self._under_way = False
         #: what the thread that plans folds hands over when it ends
         self._ended = SimpleQueue[Ended]()
@@ -234,7 +236,8 @@ class Folds:
         """
         self._take()
         if self.plan is not None:
-            return self._commit(view, self.plan, now)
+            self._failed, failed = False, self._failed
+            return view if failed else self._commit(view, self.plan, now)
         if self.spawn is not None and not self._under_way and self._is_due(view, now):
             self._look_at = now + LOOK_EVERY
             what = self.settings, self.ledger, self.store, self.log
@@ -316,9 +319,11 @@ class Folds:
             return view
         except (CommitConflict, CommitUnknown) as error:
             # If it is in after all, the next attempt finds none of its deletes live.
+            self._failed = True
             self.log.warning("commit not confirmed", cause=str(error))
             return None
         except Retry as error:
+            self._failed = True
             self.log.warning("fold postponed", cause=str(error))
             return None
         except BookkeeperError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.config.settings import Catalog, Fold
+from bookkeeper.config.settings import Catalog, Fold, Retention
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.folds import duty
 from bookkeeper.folds.duty import FoldThreads
@@ -268,3 +268,22 @@ def test_a_defect_in_the_commit_of_a_fold_drops_the_plan_and_costs_no_tick(
     for _ in range(3):
         lake.tick(book, seconds=61)
     assert live(lake, EQUALITY_DELETES) == [] and shown(lake) == replayed(*steps)
+
+
+def test_a_fold_that_the_storage_keeps_from_being_committed_keeps_no_other_duty_from_its_turn(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[int]()
+
+    def refused(*given: Any) -> Any:
+        tried.append(1)
+        raise StorageUnavailable("no answer")
+
+    book, writer = book_of(lake, retention=Retention(max_age=timedelta(minutes=5), brake=1.0)), Steps(lake)
+    steps = upserted(lake, book, writer, FOLD_FILES)
+    with monkeypatch.context() as broken:
+        broken.setattr(duty, "commit_fold", refused)
+        lake.tick(book, seconds=2)
+        for _ in range(6):
+            lake.tick(book, minutes=2)
+        assert len(tried) > 1 and shown(lake) == {} != replayed(*steps)
