@@ -5,7 +5,8 @@ By what the manifest list says, so some stay: a manifest that keeps a part of it
 from before. It is written anew with the right one, and a later drop finds what it hid.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from pyiceberg.manifest import ManifestContent
 
@@ -16,6 +17,7 @@ from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.skim import EntrySummary
 from bookkeeper.manifests.blocks import ManifestDelete, open_manifest, select_live
 from bookkeeper.manifests.header import Header
+from bookkeeper.manifests.reader import Manifests
 from bookkeeper.manifests.stats import StatsCache
 
 
@@ -33,19 +35,19 @@ def least_number(manifests: Sequence[ListedManifest], drops: Sequence[ManifestDe
 
 
 def dangling(
-    data: bytes, manifest: ListedManifest, header: Header, least: int, gone: Sequence[EntrySummary]
+    data: bytes, manifest: ListedManifest, header: Header, least: int, is_gone: Callable[[str], bool]
 ) -> ManifestDelete | None:
     """
-    The delete files of a manifest that apply to nothing, once the data files `gone` are dropped and all others have
-    at least the number `least`. None when all stay, or the manifest does not decode.
+    The delete files of a manifest that apply to nothing, once all data files have at least the number `least`, and
+    those that `is_gone`, by `file_key`, are dropped. None when all stay, or the manifest does not decode.
     """
-    paths, spec_id = {file_key(row.path) for row in gone}, manifest.partition_spec_id
+    spec_id = manifest.partition_spec_id
 
     def dangles(row: EntrySummary, number: int) -> bool:
         if row.entry is None:
             return False
         file = delete_file(row.entry, number, header.spec, spec_id)
-        return file.largest_number < least or file.scope in paths
+        return file.largest_number < least or (isinstance(file.scope, str) and is_gone(file.scope))
 
     try:
         source = open_manifest(data, manifest, header, StatsCache(), lambda _: True)
@@ -53,3 +55,19 @@ def dangling(
         return None
     deleted = select_live(source, dangles)
     return ManifestDelete(source, header, deleted) if any(deleted) else None
+
+
+def listed_no_more(reader: Manifests, manifests: Sequence[ListedManifest], going: Counter[str]) -> frozenset[str]:
+    """
+    Of data files by `file_key`, of which so many entries go, those that no other entry lists: `add_files` may have
+    added one again, and position deletes are for its path. Reads all manifests of data files.
+
+    Empty where one does not decode, which may list any of them. Raises Retry.
+    """
+    live = Counter[str]()
+    try:
+        for _, rows in reader.live(manifests):
+            live.update(key for row, _ in rows if (key := file_key(row.path)) in going)
+    except ManifestCorrupt:
+        return frozenset()
+    return frozenset(key for key, count in going.items() if live[key] <= count)

@@ -7,8 +7,10 @@ is refused by its own guard once another commit moved `main`. What a crash leave
 """
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import cache
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import ManifestContent
@@ -17,14 +19,14 @@ from pyiceberg.table.snapshots import Operation
 from bookkeeper.catalogs import commit as catalogs
 from bookkeeper.catalogs.handed_out import stores_of
 from bookkeeper.contract.marks import Marks
-from bookkeeper.contract.rewrite import Rewrite
+from bookkeeper.contract.rewrite import Rewrite, file_key
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.format.entries import DataFile, Entry
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger import summary
 from bookkeeper.ledger.build_commit import CommitAttempt, Stamp
 from bookkeeper.ledger.commit_clock import CommitClock
-from bookkeeper.ledger.dangling import dangling, least_number
+from bookkeeper.ledger.dangling import dangling, least_number, listed_no_more
 from bookkeeper.ledger.fold_plan import grouped_positions
 from bookkeeper.ledger.merge import Merges
 from bookkeeper.ledger.numbers import has_data, has_deletes, numbered
@@ -167,11 +169,16 @@ class Ledger:
 
     def _dangling(self, view: View, drops: Sequence[ManifestDelete]) -> Iterator[ManifestDelete]:
         """What the manifests of delete files lose when these data files go."""
-        manifests, gone = self.manifests(view), [row for item in drops for row in item.dropped]
+        manifests, going = self.manifests(view), Counter(file_key(row.path) for item in drops for row in item.dropped)
         least = least_number(manifests, drops)
+        gone = cache(lambda: listed_no_more(self.reader(view), manifests, going))  # most tables never need it
+
+        def is_gone(key: str) -> bool:
+            return key in going and key in gone()
+
         for manifest, data in self.reader(view).contents(with_live_files(manifests, ManifestContent.DELETES)):
             header = self.header_for(view, manifest)
-            if header is not None and (found := dangling(data, manifest, header, least, gone)) is not None:
+            if header is not None and (found := dangling(data, manifest, header, least, is_gone)) is not None:
                 yield found
 
     def rewrite(self, view: View, rewrites: Sequence[Rewrite], deletes: Sequence[ManifestDelete]) -> View:

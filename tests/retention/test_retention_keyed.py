@@ -9,10 +9,11 @@ from bookkeeper.commands.verify import Audit, verify
 from bookkeeper.config.settings import Retention
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
+from bookkeeper.format.entries import DataFile
 from tests.support.deletes import commit_deletes, positions
 from tests.support.keyed import Step, Steps, keyed_lake
-from tests.support.keyed_rows import entries, state
-from tests.support.lake import Lake
+from tests.support.keyed_rows import entries, rows, state
+from tests.support.lake import Lake, append_by_others
 
 
 @pytest.fixture
@@ -79,6 +80,24 @@ def test_position_deletes_go_with_their_data_file(lake: Lake) -> None:
     assert state(lake) == {3: "c"}
     left = [entry.data_file for entry in entries(lake) if int(entry.data_file.content) == 1]
     assert len(left) == 1
+
+
+def test_position_deletes_of_a_file_that_is_listed_twice_stay_as_long_as_one_of_the_two_does(lake: Lake) -> None:
+    """As by `add_files`: what was deleted of it must not be in the table again when its older entry goes."""
+    writer = Steps(lake)
+    writer.publish_steps(Step(upserts={1: "a", 2: "b"}))
+    lake.tick()
+    (old,) = [entry.data_file for entry in entries(lake) if not entry.data_file.content]
+    lake.clock.move(hours=3)
+    size = old.file_size_in_bytes
+    append_by_others(lake, DataFile(old.file_path, "PARQUET", (), old.record_count, size))
+    writer.publish_steps(Step(upserts={3: "c"}))
+    lake.tick()
+    commit_deletes(lake, positions(lake, {old.file_path: [0]}, referenced=old.file_path))
+    assert sorted(row["id"] for row in rows(lake)) == [2, 2, 3]
+    lake.tick(hours=2)
+    assert [entry.data_file.file_path for entry in entries(lake)].count(old.file_path) == 1
+    assert state(lake) == {2: "b", 3: "c"}
 
 
 def test_a_record_whose_prefix_takes_more_bytes_than_it_needs_is_dropped_like_any_other(lake: Lake) -> None:
