@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.errors import Backpressure, Fenced
 from writers.retries import backoff, retry
+from writers.timing import Waited
 
 if TYPE_CHECKING:
     from bookkeeper.contract.marks import Marks
@@ -49,9 +50,9 @@ class Arrival:
         self._until([name], lambda marks: marks.is_in(name))
 
     def _until(self, names: Sequence[TxlogName], arrived: Callable[[Marks], bool]) -> None:
-        began, pauses = self._clock(), backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        waited, pauses = Waited(self._clock), backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while not retry(partial(self._is_in, names, arrived), self._wait):
-            if self._clock() - began >= self._patience or self._wait(next(pauses)) is True:
+            if waited() >= self._patience or self._wait(next(pauses)) is True:
                 why = f"{names[-1]} is published, and not in the table yet: {self._writer.card.table} is behind"
                 raise Backpressure(why, hint=self._behind)
 

@@ -22,6 +22,18 @@ AtOnce = Callable[[Sequence[Act]], list[Any]]
 PATIENCE = timedelta(minutes=5)
 
 
+class Waited:
+    """How long a wait has taken until now, called; a clock that is put back meanwhile makes it no longer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._at, self._so_far = clock, clock(), timedelta(0)
+
+    def __call__(self) -> timedelta:
+        before, self._at = self._at, self._clock()
+        self._so_far += max(self._at - before, timedelta(0))
+        return self._so_far
+
+
 def utc_now() -> datetime:
     """
     The time of this machine.

@@ -36,6 +36,18 @@ def test_each_batch_with_rows_is_one_txlog_of_one_run_and_an_empty_one_is_none(q
     assert position.startswith(f"spark/{query.query}/3/".encode()) and len(position) < 128
 
 
+def test_a_clock_that_is_put_back_makes_the_wait_for_the_bookkeeper_no_longer(query: MicroBatches) -> None:
+    clock, jumps = query.desk.clock, iter([0.0, -3600.0])
+
+    def wait(seconds: float) -> None:
+        clock.wait(seconds)
+        clock.move(seconds=next(jumps, 0.0))
+
+    with pytest.raises(Backpressure, match="not in the table yet"):
+        query.run(sink=query.publisher(wait=wait), upto=1)
+    assert len(clock.waits) < 400
+
+
 def test_a_batch_is_done_when_its_txlog_is_in(query: MicroBatches) -> None:
     sink, seen = query.publisher(), list[list[str]]()
     for batch in range(4):

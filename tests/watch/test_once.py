@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from bookkeeper.errors import Backpressure, StorageUnavailable
+from bookkeeper.errors import Backpressure, NotPossible, StorageUnavailable
+from bookkeeper.leases.lease import NoLease
 from tests.support.faults import Faults
 from tests.watch.drops import Drops
 from writers.watch import waiting
@@ -40,6 +42,38 @@ def test_without_a_bookkeeper_it_ends_and_the_same_command_goes_on() -> None:
     assert drops.dropped() == ["a"] and len(drops.desk.folder.pending()) == 1
     drops.run()
     assert drops.keys() == ["a"] and drops.dropped() == []
+
+
+def test_a_clock_that_is_put_back_makes_no_wait_longer() -> None:
+    drops, jumps = Drops(), iter([0.0, -3600.0])
+
+    def wait(seconds: float) -> None:
+        drops.desk.clock.wait(seconds)
+        drops.desk.clock.move(seconds=next(jumps, 0.0))
+
+    drops.put("a")
+    with pytest.raises(Backpressure):
+        drops.watcher(wait=wait).run()
+    assert sum(drops.desk.clock.waits) < (PATIENCE + 3 * LOOK).total_seconds()
+
+
+def test_another_instance_is_not_waited_for_any_longer_by_a_clock_that_is_put_back() -> None:
+    drops, jumps = Drops(), iter([0.0, -3600.0])
+    clock = drops.desk.clock
+
+    def wait(seconds: float) -> None:
+        clock.wait(seconds)
+        clock.move(seconds=next(jumps, 0.0))
+
+    class Another(NoLease):
+        def hold(self, now: Any) -> bool:
+            return False
+
+    watcher = drops.watcher(wait=wait)
+    watcher._lease = Another()
+    with pytest.raises(NotPossible, match="another instance watches"):
+        watcher.run()
+    assert sum(clock.waits) < 120
 
 
 def test_a_bookkeeper_that_was_away_for_less_long_each_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,6 +161,19 @@ def test_without_a_bookkeeper_the_rows_are_not_taken_and_the_next_try_takes_them
     assert [(row["key"], row["wind"]) for row in lake.rows()] == [("a", None), ("b", 1.5)]
 
 
+def test_a_clock_that_is_put_back_makes_the_wait_for_a_column_no_longer(lake: Growing) -> None:
+    lake.silent, jumps = True, iter([0.0, -3600.0])
+
+    def wait(seconds: float) -> None:
+        lake.wait(seconds)
+        lake.clock.move(seconds=next(jumps, 0.0))
+
+    writer = lake.writer(wait=wait, patience=timedelta(seconds=30))
+    with pytest.raises(Backpressure):
+        writer.write(made(lake, {"key": "b", "wind": 1.5}))
+    assert lake.waits < 60
+
+
 def test_a_stop_ends_the_wait(lake: Growing) -> None:
     writer = lake.writer(wait=lambda seconds: True)
     with pytest.raises(Backpressure):

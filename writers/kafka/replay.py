@@ -39,7 +39,7 @@ from writers.kafka.messages import Converted, MessageReader, converted
 from writers.kafka.partitions import end_of
 from writers.publish.publisher import resume
 from writers.retries import retry
-from writers.timing import Clock, Wait, millis
+from writers.timing import Clock, Wait, Waited, millis
 from writers.writer import Writer
 
 #: letters of a chunk: a position has at most 1 KiB, and a bit for each of them
@@ -154,7 +154,7 @@ class Replay:
         """
         Waits until all that was published under this name is in the table; False where a stop was requested.
         """
-        writer, began = target.writer, self.clock()
+        writer, waited = target.writer, Waited(self.clock)
         while True:
             writer.look()
             now = retry(lambda: resume(target.folder, writer.card, writer.name, millis(self.clock())), self.wait)
@@ -162,7 +162,7 @@ class Replay:
                 raise Fenced(f"another run of {writer.name} has published, or a txlog of it was rejected")
             if retry(lambda: target.committed, self.wait) == writer.position:
                 return True
-            if self.clock() - began > self.patience:
+            if waited() > self.patience:
                 raise Backpressure(f"what {writer.name} has published is not committed yet: {writer.card.table}")
             if self.wait(_PAUSE_SECONDS) is True:
                 return False

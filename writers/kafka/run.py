@@ -27,7 +27,7 @@ from writers.kafka.named_topics import not_there, seen_of
 from writers.kafka.partitions import Partition, Seen, Topic, next_of
 from writers.loader.change_lines import split_deleted
 from writers.newer_card import NewerCard
-from writers.timing import Clock, Wait
+from writers.timing import Clock, Wait, Waited
 from writers.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -135,9 +135,9 @@ class Run:
         Publishes what is left, but where its letters are not committed within half a minute: it is then read again.
         Raises also Backpressure, StorageUnavailable, SourceUnavailable.
         """
-        over = self._clock() + _FINISH
+        waited = Waited(self._clock)
         while self._has_more() and not self._send(ends=True):
-            if self._wait(_FINISH_PAUSE) or self._clock() >= over:
+            if self._wait(_FINISH_PAUSE) or waited() >= _FINISH:
                 return
         self._looked_at -= LOOK_EVERY
         self._look()

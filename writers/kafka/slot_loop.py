@@ -9,7 +9,7 @@ then tried anew now and then, alone; the others go on.
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from bookkeeper.contract.offsets import MOST_IN_TXLOG, slot_name
@@ -35,6 +35,7 @@ from writers.kafka.start_offsets import StartOffsets
 from writers.kafka.start_option import chosen
 from writers.publish.suspects import Suspects, rejected_offsets
 from writers.retries import backoff
+from writers.timing import Waited
 from writers.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -62,14 +63,14 @@ class SlotLoop:
     def __call__(self) -> None:
         """Returns when a stop is requested or, with `until_end`, all is read."""
         lease, pauses = self._shared.lease(self._shared.opener.folder(), self._slot), _pauses()
-        began = self._shared.clock()
+        waited = Waited(self._shared.clock)
         try:
             while not (self._shared.stopping() or self._shared.failures):
                 try:
                     if not lease.hold(self._shared.clock()):
                         if not lease.offering:
                             self._shared.away(self._name)
-                        if self._is_others(began):
+                        if self._is_others(waited):
                             return
                         self._shared.wait(1.0)
                         continue
@@ -83,9 +84,9 @@ class SlotLoop:
             with suppress(StorageUnavailable):  # then it ends by itself
                 lease.release()
 
-    def _is_others(self, began: datetime) -> bool:
+    def _is_others(self, waited: Waited) -> bool:
         """With `until_end`: whether another instance reads the slot; the lease of a dead one would be free by now."""
-        if not self._shared.wanted.until_end or self._shared.clock() - began < _LEASE_ENDS:
+        if not self._shared.wanted.until_end or waited() < _LEASE_ENDS:
             return False
         log.warning("slot left to another instance", extra={"action": "leave", "writer": self._name})
         return True
@@ -148,7 +149,7 @@ class SlotLoop:
 
     def _read(self, run: Run, own: Mapping[str, Partition], group: Sequence[str], lease: Lease) -> bool:
         shared, resting = self._shared, self._suspects.resting().keys()
-        is_alone, began = self._suspects.is_suspect(group[0]), shared.clock()
+        is_alone, waited = self._suspects.is_suspect(group[0]), Waited(shared.clock)
         while not (shared.stopping() or shared.failures):
             if not lease.hold(shared.clock()):
                 if lease.offering:
@@ -159,7 +160,7 @@ class SlotLoop:
                 self._suspects.clear(group[0])
                 self._read_to_end.update(group if shared.wanted.until_end and run.ended else ())
                 return False
-            waits = is_alone and shared.clock() - began < PROOF
+            waits = is_alone and waited() < PROOF
             if shared.wanted.until_end and not waits and run.ended:
                 run.finish()
                 self._read_to_end.update(group)

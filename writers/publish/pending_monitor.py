@@ -18,7 +18,7 @@ from bookkeeper.contract.txlog_folder import REJECTED, Folder, Found
 from bookkeeper.errors import Backpressure, Fenced
 from writers.metrics import WriterMetrics
 from writers.retries import retry
-from writers.timing import AtOnce, Clock, Wait, millis
+from writers.timing import AtOnce, Clock, Wait, Waited, millis
 
 EVERY = timedelta(seconds=1)
 
@@ -98,16 +98,15 @@ class PendingMonitor:
 
         Raises Backpressure after `patience` or when `wait` returns True, Fenced, StorageUnavailable.
         """
-        waited, at = timedelta(0), self._clock()
+        waited, before = Waited(self._clock), timedelta(0)
         while self.full(limit):
             self._metrics.waits()
-            if waited >= patience or self._wait(EVERY.total_seconds()) is True:
+            if before >= patience or self._wait(EVERY.total_seconds()) is True:
                 raise Backpressure(f"{self._pending} txlogs are pending, the table's pending limit is {limit}")
             self.look()
-            before, at = at, self._clock()
-            passed = max(at - before, timedelta(0))  # a clock that is put back makes no wait longer
-            self._metrics.waits(passed.total_seconds())
-            waited += passed
+            now = waited()
+            self._metrics.waits((now - before).total_seconds())
+            before = now
         self._metrics.goes_on()
 
     def _check_own(self, found: set[TxlogName], copy: MarksCopy | None) -> None:

@@ -18,7 +18,7 @@ from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Backpressure, ColumnRefused, SchemaRefused
 from writers.publish.card_follower import CardFollower
 from writers.retries import backoff, retry
-from writers.timing import Clock, Wait
+from writers.timing import Clock, Wait, Waited
 from writers.values.cast import unknown_columns
 from writers.values.unknown_fields import asked_type, wider_columns
 
@@ -132,13 +132,13 @@ class ColumnAsker:
         Raises Backpressure when no bookkeeper answers within the patience, or when `wait` returns True. The requests
         stay: to ask again finds them, or their answers.
         """
-        began, published, pauses = self._clock(), False, backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        waited, published, pauses = Waited(self._clock), False, backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while waiting := self._unanswered(wanted, self._cards.before_publish(self._rows())):
             if not published:
                 for request in waiting:
                     retry(partial(column_requests.publish, self._folder, request), self._wait)
                 published = True
-            if self._clock() - began >= self._patience or self._wait(next(pauses)) is True:
+            if waited() >= self._patience or self._wait(next(pauses)) is True:
                 names = ", ".join(repr(request.name) for request in waiting)
                 hint = "Is the bookkeeper running? These rows were not taken: give them again, the request stays."
                 raise Backpressure(f"the bookkeeper has not answered a request for {names[:500]}", hint=hint)

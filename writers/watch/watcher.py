@@ -21,7 +21,7 @@ one: of two runs that read the same objects, one gets in.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -44,6 +44,7 @@ from writers.newer_card import NewerCard
 from writers.opener import Opener
 from writers.publish.publisher import resume
 from writers.retries import backoff
+from writers.timing import Waited
 from writers.watch.events import Dropped, Receive, receive
 from writers.watch.halves import Halves
 from writers.watch.metrics import EMPTY, LOADED, REJECTED, WatchFigures
@@ -83,8 +84,8 @@ class Watcher:
         #: the key of the object whose rows are being written, and how often this failed, by key
         self._doing, self._failures = "", dict[str, int]()
         self._reader: ObjectReader
-        #: since when nothing was seen to get in
-        self._still_since = opener.clock()
+        #: for how long nothing was seen to get in
+        self._still = Waited(opener.clock)
         #: before runs that begin anew, in seconds; they grow until something gets in
         self._pauses = backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
 
@@ -99,14 +100,14 @@ class Watcher:
         instance works here, and ConfigInvalid. With `once` also Backpressure and StorageUnavailable, where for the
         patience of the writers bookkeeper or storage let nothing in.
         """
-        began = self._still_since = self._clock()
+        waited = self._still = Waited(self._clock)
         try:
             while True:
                 try:
                     if self._turn():
                         return
                     seconds = _FIRST_PAUSE
-                    self._check_alone(began)
+                    self._check_alone(waited)
                 except (Backpressure, Fenced, Halt, Retry, SchemaRefused, UnknownOutcome) as exc:
                     if self._gives_up(exc):
                         raise
@@ -124,15 +125,15 @@ class Watcher:
             with suppress(StorageUnavailable):  # then it ends by itself
                 self._lease.release()
 
-    def _check_alone(self, began: datetime) -> None:
+    def _check_alone(self, waited: Waited) -> None:
         """The lease of a dead instance would be free by now."""
-        if self._wanted.once and self._clock() - began >= _LEASE_ENDS:
+        if self._wanted.once and waited() >= _LEASE_ENDS:
             hint = "It loads what lies there; or end it, and start this again."
             raise NotPossible(f"another instance watches {self._prefix.store.url}", hint=hint)
 
     def _gives_up(self, exc: BookkeeperError) -> bool:
         is_waiting = isinstance(exc, Backpressure | StorageUnavailable)
-        return self._wanted.once and is_waiting and self._clock() - self._still_since >= self._opener.patience
+        return self._wanted.once and is_waiting and self._still() >= self._opener.patience
 
     def _report(self, exc: BookkeeperError) -> None:
         if isinstance(exc, Fenced) and self._published is not None:
@@ -231,7 +232,7 @@ class Watcher:
             writer.look()
             if writer.all_committed:
                 if has_waited:
-                    self._still_since = self._clock()
+                    self._still = Waited(self._clock)
                 return False
             if not timedelta(0) <= self._clock() - began < PATIENCE:
                 raise Backpressure(
@@ -337,7 +338,7 @@ class Watcher:
         writer.publish(position=plan.position.encoded())
         if self._until_committed(writer):
             return True
-        self._published, self._still_since, loaded = None, self._clock(), self._loaded(plan)
+        self._published, self._still, loaded = None, Waited(self._clock), self._loaded(plan)
         self._pauses = backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._prefix.finish(plan)
         self.figures.count(LOADED, len(loaded))
