@@ -523,6 +523,21 @@ def test_rows_around_letters_that_are_rejected_are_not_published(topics: Topics,
     check(copy, {0: 12}, {0: {0, 5, 11}})
 
 
+def test_verdicts_of_a_channel_that_another_slot_had_are_forgotten_for_good(tmp_path: Path) -> None:
+    """As by a rehash before the log was cut: the next run put aside what had the offsets then."""
+    store = open_store(str(tmp_path))
+    before = Verdicts(store, "copy-00", [], "a", pause)
+    before.add({"moved": [8], "stays": [9]}, {})
+    one = Verdicts(store, "copy-01", ["copy-00"], "b", pause)
+    one.forget("moved")
+    for known in (one, Verdicts(store, "copy-01", ["copy-00"], "c", pause)):
+        assert (known.has("moved", 8), known.has("stays", 9)) == (False, True)
+    with pytest.raises(Fenced):
+        before.add({"moved": [8]}, {})
+    again = Verdicts(store, "copy-00", ["copy-01"], "d", pause)
+    assert (again.has("moved", 8), again.has("stays", 9)) == (False, True)
+
+
 @pytest.mark.parametrize("where", ["6", "latest"])
 def test_what_takes_the_offset_of_a_letter_in_a_log_that_was_cut_is_judged_anew(
     topics: Topics, copy: Copy, where: str

@@ -9,6 +9,7 @@ the two tables, never in both. The objects of the other slots count too, for `re
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -41,12 +42,12 @@ class Verdicts:
         self._store, self._key, self._run, self._wait = store, key_of(slot), run, wait
         data, self._tag = retry(partial(_read, store, self._key), wait)
         self._own = _parsed(self._key, data)
-        self._others = [_parsed(key, retry(partial(_read, store, key), wait)[0]) for key in map(key_of, others)]
+        self._others = {key: _parsed(key, retry(partial(_read, store, key), wait)[0]) for key in map(key_of, others)}
         self._put(self._own)
 
     def has(self, channel: str, offset: int) -> bool:
         """Whether this message is put aside."""
-        return any(offset in known.get(channel, ()) for known in (self._own, *self._others))
+        return any(offset in known.get(channel, ()) for known in (self._own, *self._others.values()))
 
     @property
     def crowded(self) -> bool:
@@ -67,11 +68,29 @@ class Verdicts:
 
     def forget(self, channel: str) -> None:
         """
-        Nothing of this channel is put aside: other messages have its offsets now. Raises Fenced, StorageUnavailable.
+        Nothing of this channel is put aside: other messages have its offsets now. Raises Fenced, StorageUnavailable,
+        and NotPossible where the object of another slot, which had the channel before, is not readable any more.
         """
-        self._others = [{key: own for key, own in known.items() if key != channel} for known in self._others]
+        for key, known in self._others.items():
+            if channel in known:
+                self._take_out(key, channel)
+                del known[channel]
         if channel in self._own:
             self._put({key: own for key, own in self._own.items() if key != channel})
+
+    def _take_out(self, key: str, channel: str) -> None:
+        """
+        Takes the channel out of the object of the slot that had it before `rehash`, whose run, if there is one, begins
+        anew: the next run of this slot reads that object too.
+        """
+        while True:
+            data, tag = retry(partial(_read, self._store, key), self._wait)
+            if channel not in _parsed(key, data):
+                return
+            found = json_text.loads(data)
+            del found["letters"][channel]
+            with suppress(Changed):  # by that run, or by us: it is looked at again
+                retry(partial(self._store.replace, key, json.dumps(found).encode(), tag), self._wait)
 
     def _put(self, found: Mapping[str, set[int]]) -> None:
         letters = {channel: sorted(own) for channel, own in sorted(found.items())}
