@@ -119,7 +119,8 @@ class Guard:
         states = self.states(table, checkpoints)
         for consumer in states:
             self._log(consumer)
-        at_risk = {item.name: self.warned.get(item.name, self.now) for item in states if item.at_risk}
+        # A notice of the future is of a clock that was ahead: until then no limit would hold.
+        at_risk = {item.name: min(self.warned.get(item.name, self.now), self.now) for item in states if item.at_risk}
         if at_risk != self.warned:
             since = {name: moment.isoformat() for name, moment in sorted(at_risk.items())}
             self.folder.replace(KEY, json.dumps({"version": 1, "since": since}).encode() + b"\n")

@@ -177,6 +177,20 @@ def test_a_notice_that_cannot_be_read_is_given_anew(stage: Stage) -> None:
     assert stage.left()[0] == 2
 
 
+def test_a_notice_by_a_clock_that_was_ahead_is_over_like_any_other(stage: Stage) -> None:
+    """That run had nothing to expire; but until its time had come no limit held for the consumer."""
+    stage.register()
+    stage.hold(max_hold=timedelta(hours=10))
+    late = stage.lake.now + timedelta(hours=10)
+    stage.lake.reap(now=late - 5 * HOUR)
+    assert (stage.left()[0], stage.warned()) == (2, None)
+    stage.lake.reap(now=late + timedelta(days=365))
+    stage.lake.reap(now=late)
+    assert (stage.left()[0], stage.warned()) == (2, {"live": late.isoformat()})
+    stage.lake.reap(now=late + HOUR)
+    assert stage.left() == [7, 8]
+
+
 def test_a_plan_writes_no_notice(stage: Stage) -> None:
     stage.register()
     stage.hold(max_hold=timedelta(hours=10))
