@@ -20,7 +20,7 @@ from bookkeeper.ledger.view import View
 from bookkeeper.manifests.blocks import ManifestDelete
 from bookkeeper.manifests.reader import with_live_files
 from bookkeeper.retention import rule as rules
-from bookkeeper.retention.scan import find, warm_cache
+from bookkeeper.retention.scan import find, live_bytes, warm_cache
 from bookkeeper.retention.size_cutoff import size_cutoff
 
 UNRELIABLE_CLOCK = "the clock cannot be relied on: see action=clock in the log"
@@ -47,26 +47,33 @@ def apply_retention(
     now: datetime,
     most: int | None = None,
     clock_agrees: Callable[[], bool] = lambda: True,
+    sizes: dict[str, int] | None = None,
 ) -> RetentionResult:
     """
     Drops the files past retention in one commit, unless the brake or the clock holds it back; see `past_retention`.
 
     `clock_agrees` is asked only when files would go. Raises Retry.
     """
-    found = past_retention(ledger, view, settings, now, most)
+    found = past_retention(ledger, view, settings, now, most, sizes)
     if found.drops and not clock_agrees():
         return replace(found, drops=(), held_back=UNRELIABLE_CLOCK)
     return replace(found, after=ledger.drop(view, found.drops)) if found.drops else found
 
 
 def past_retention(
-    ledger: Ledger, view: View, settings: Retention, now: datetime, most: int | None = None
+    ledger: Ledger,
+    view: View,
+    settings: Retention,
+    now: datetime,
+    most: int | None = None,
+    sizes: dict[str, int] | None = None,
 ) -> RetentionResult:
     """
     The files past retention, and whether the brake holds them back; changes nothing. Raises Retry.
 
     With `most`, about so many entries of manifests that were never read are read; no file goes before all were,
-    because the brake weighs what goes against what stays.
+    because the brake weighs what goes against what stays. `sizes` keeps the bytes of each manifest's files for later
+    calls.
     """
     try:
         rule = _rule(view, settings, now)
@@ -75,7 +82,9 @@ def past_retention(
     if rule is None or view.head is None:
         return RetentionResult()
     if settings.keep_bytes is not None:
-        size = _size(ledger, view)
+        size = _size(ledger, view, settings.keep_bytes, most, {} if sizes is None else sizes)
+        if size is None:
+            return RetentionResult(unread=True)
         if settings.keep_bytes < size < LARGEST:  # LARGEST: the sum is unknown
             rule = rule.up_to(size_cutoff(ledger, view, rule.column, size - settings.keep_bytes))
     if rule.idle:
@@ -95,13 +104,14 @@ def past_retention(
     return RetentionResult(len(gone), live, why, drops=() if why else drops)
 
 
-def _size(ledger: Ledger, view: View) -> int:
+def _size(ledger: Ledger, view: View, keep: int, most: int | None, sizes: dict[str, int]) -> int | None:
     """
-    The bytes of all files; of the data files where no summary says it, since another program's snapshot left it out.
+    The bytes of all files, by the summary where that is no more than `keep`; None where manifests are left to be read.
+
+    Files are dropped by what manifests say only: a total that another program got wrong is continued by each commit.
     """
-    return view.total("total-files-size") or sum(
-        row.found.size_bytes for _, rows in ledger.reader(view).live(ledger.manifests(view)) for row in rows
-    )
+    stated = view.total("total-files-size")
+    return stated if 0 < stated <= keep or stated >= LARGEST else live_bytes(ledger, view, most, sizes)
 
 
 def _rule(view: View, settings: Retention, now: datetime) -> rules.Rule | None:

@@ -14,6 +14,7 @@ from bookkeeper.ledger.live_files import selected_files
 from bookkeeper.ledger.view import View
 from bookkeeper.manifests.blocks import ManifestDelete
 from bookkeeper.manifests.cache import MOST_MANIFESTS
+from bookkeeper.manifests.reader import Manifests
 from bookkeeper.manifests.stats import Range
 
 #: whether a rule drops a data file, committed with this sequence number
@@ -61,3 +62,20 @@ def warm_cache(ledger: Ledger, view: View, column: int | None, reaches: Reaches,
     for _ in selected_files(ledger, view, now, lambda _: False, lambda *_: False):
         pass
     return len(now) == len(left)
+
+
+def live_bytes(ledger: Ledger, view: View, most: int | None, sizes: dict[str, int]) -> int | None:
+    """
+    The bytes of all live files, by manifest in `sizes`; None where, after about `most` entries, some are left to read.
+    """
+    listed = {item.manifest_path: item for item in ledger.manifests(view) if item.live_files}
+    for gone in sizes.keys() - listed.keys():
+        del sizes[gone]
+    new = [item for path, item in listed.items() if path not in sizes]
+    before = [0, *accumulate(item.live_files for item in new)]
+    now = [item for item, files in zip(new, before, strict=False) if most is None or files < most]
+    reader = Manifests(ledger.reader(view).fetch, foreign=True)  # none of these is written anew
+    for content in ManifestContent:
+        for manifest, rows in reader.live(now, content):
+            sizes[manifest.manifest_path] = sum(row.found.size_bytes for row in rows)
+    return sum(sizes.values()) if len(now) == len(new) else None

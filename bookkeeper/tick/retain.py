@@ -29,6 +29,8 @@ class Retain:
         self.dropped = 0
         #: how often in a row manifests had to be left unread
         self.unread = 0
+        #: by manifest: the bytes of its live files
+        self.sizes = dict[str, int]()
 
     def run(self, view: View, now: datetime) -> View:
         """The view, without what is past retention when it is due; raises Retry."""
@@ -42,7 +44,7 @@ class Retain:
         most = (self.unread + 1) * READ_AT_ONCE
         try:
             found = apply_retention(
-                self.ledger, view, self.settings.retention, now, most=most, clock_agrees=self.clock.allows_destroying
+                self.ledger, view, self.settings.retention, now, most, self.clock.allows_destroying, self.sizes
             )
         except Retry as error:
             # Where each run ends so, as by a manifest that may not be read, only this says that nothing goes.

@@ -95,6 +95,23 @@ def test_a_snapshot_of_another_program_without_a_total_does_not_end_it(lake: Lak
     assert left(lake) == [1] * behind + [19, 20]
 
 
+@pytest.mark.parametrize("stated", [400_000, 10**15])
+def test_a_total_that_another_program_got_wrong_drops_nothing_too_early(lake: Lake, stated: int) -> None:
+    """Each later commit goes on from it."""
+    head = lake.table().current_snapshot()
+    own = {"snapshot_id": 1, "parent_snapshot_id": head.snapshot_id, "sequence_number": head.sequence_number + 1}
+    summary = Summary(Operation.APPEND, **{"total-files-size": str(stated)})
+    wrong = head.model_copy(update={**own, "summary": summary})
+    change(lake, AddSnapshotUpdate(snapshot=wrong), SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=1))
+    lake.settings = replace(lake.settings, retention=Retention(keep_bytes=210_000, brake=1.0))
+    book = lake.book()
+    lake.tick(book, minutes=2)
+    assert left(lake) == [*range(1, 21)]
+    lake.settings = replace(lake.settings, retention=Retention(keep_bytes=39_000, brake=1.0))
+    lake.tick(lake.book(), minutes=2)
+    assert left(lake) == [19, 20]
+
+
 def test_the_daemon_does_it_by_itself(lake: Lake) -> None:
     limits = Retention(keep_bytes=39_000, brake=1.0)
     lake.settings = replace(lake.settings, retention=limits)
