@@ -86,6 +86,21 @@ def csv_cells(line: bytes, delimiter: str) -> list[str]:
         raise ValueError(str(exc)) from exc
 
 
+def csv_header(line: bytes, delimiter: str) -> list[str]:
+    """
+    The names in the first line of a CSV file; raises NotPossible, with what to do, where it is no CSV record.
+    """
+    try:
+        return csv_cells(line, delimiter)
+    except ValueError as exc:
+        hint = "Is it CSV with a header, in UTF-8? `iconv -f latin1 -t utf-8` makes it so."
+        if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+            hint = "It is UTF-16: `iconv -f utf-16 -t utf-8` makes UTF-8 of it."
+        elif b"\r" in line.rstrip(b"\r\n"):
+            hint = "Its lines end in a carriage return alone: `tr '\\r' '\\n'` makes line breaks of them."
+        raise NotPossible(f"line 1 is no CSV header: {exc}", hint=hint) from exc
+
+
 def csv_table(
     data: bytes, count: int, types: Mapping[str, pa.DataType], delimiter: str, nulls: Sequence[str]
 ) -> pa.Table | None:

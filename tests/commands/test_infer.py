@@ -187,6 +187,8 @@ def test_json_values_without_a_common_type_are_refused_with_line_and_column(tmp_
         ("x.csv", "a;b\n1;2\n", "one column, 'a;b'", "--delimiter ';'"),
         ("x.csv", "a,b\n1\n", "line 2: 1 fields, the header has 2", "--schema"),
         ("x.csv", b"\xff,b\n1,2\n", "line 1 is no CSV header", "iconv"),
+        ("x.csv", "a,b\n1,2\n".encode("utf-16"), "line 1 is no CSV header", "iconv -f utf-16 -t utf-8"),
+        ("x.csv", "a,b\r1,2\r", "line 1 is no CSV header", r"tr '\r' '\n'"),
         ("x.csv.gz", gzip.compress(b"a,b\n1,2\n" * 1000, mtime=0)[:30], "cannot be decompressed", "anew"),
         ("x.txt", "a,b\n1,2\n", "not known what this file holds", "--delimiter"),
         ("x.json", "[\n", "line 1: not JSON: Expecting value", "jq"),

@@ -519,6 +519,24 @@ def test_rows_whose_sequence_other_rows_have_taken_are_not_passed_over(
     assert server.rows == [1, 100, 2, 3] and client.waiting == 0
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_gap_is_accepted_behind_other_rows_although_an_answer_is_lost(
+    opened: Callable[..., Client], server: Server, restarted: bool
+) -> None:
+    client = opened()
+    client.send(n(1))
+    client.flush()
+    server.take(2, [100])
+    client.send(n(2))
+    with pytest.raises(NotPossible, match="taken before its rows were sent"):
+        client.flush()
+    client = opened() if restarted else client
+    client.accept_gap()
+    server.lost = iter([AFTER, BEFORE, AFTER])
+    client.flush(500)
+    assert (server.rows, client.waiting) == ([1, 100, 2], 0)
+
+
 def test_a_request_whose_answer_was_lost_is_known_again(opened: Callable[..., Client], server: Server) -> None:
     client = opened()
     server.lost = iter([AFTER, "", AFTER])

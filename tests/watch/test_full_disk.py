@@ -10,6 +10,7 @@ import pytest
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.stores.local import LocalStore
 from tests.support.wrapped import WrappedStore
+from tests.watch.drops import Drops
 from writers.watch.plan import Plan, Planned
 from writers.watch.prefix import Prefix
 
@@ -42,3 +43,20 @@ def test_what_was_dropped_until_the_disk_was_full_is_taken_and_makes_room(tmp_pa
         prefix.finish(plan)
     assert ([item.key for item in prefix.objects()], prefix.stuck) == ([], {})
     full.create("c", b"more")
+
+
+def test_an_object_that_is_no_rows_keeps_no_other_from_making_room() -> None:
+    """Its copy below `_rejected/` needs room, and it is the oldest one."""
+    drops = Drops()
+    drops.store.replace("a", b"no rows\n")
+    drops.put("b", "c")
+
+    def full(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if name == "create" and given[0].startswith("_rejected/") and {"b", "c"} & {*drops.dropped()}:
+            raise StorageUnavailable("no room") from OSError(errno.ENOSPC, "no space left on device")
+        return act(*given, **named)
+
+    store: Any = WrappedStore(drops.store, full)
+    drops.run(store=store)
+    assert (drops.keys(), drops.dropped()) == (["b", "c"], [])
+    assert len([key for key in drops.left() if key.startswith("_rejected/")]) == 2

@@ -205,6 +205,23 @@ def test_csv_is_read_by_its_header_also_after_a_restart(desk: Desk, tmp_path: Pa
     assert _bad(tmp_path / "bad") == [(3, "too,few")]
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        pytest.param(b"timestamp,key,value\r2026-03-01T12:00:00Z,a,1\r", r"tr '\r' '\n'", id="carriage returns"),
+        pytest.param("timestamp,key\n2026-03-01T12:00:00Z,a\n".encode("utf-16"), "-f utf-16", id="UTF-16"),
+    ],
+)
+def test_a_csv_file_whose_first_line_is_no_header_is_refused(
+    desk: Desk, tmp_path: Path, text: bytes, hint: str
+) -> None:
+    (tmp_path / "a.csv").write_bytes(text)
+    with pytest.raises(NotPossible, match="line 1 is no CSV header") as refused:
+        _load(desk, [str(tmp_path / "a.csv")], tmp_path / "bad", "csv")
+    assert hint in refused.value.hint
+    assert desk.folder.pending() == []
+
+
 def test_a_column_added_while_loading_is_found_without_a_restart(desk: Desk, tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     path.write_text(_line("a") + _line("b").replace('"v"}', '"v", "count": 7}'))

@@ -132,8 +132,10 @@ class Client:
         """
         self._check_process()
         until = self._clock() + seconds
-        if self._spool.is_new:
+        if self._spool.is_new or (self._accepts_gap and not self._spool.is_under_way):
+            # Not by the answer to rows that no one has sent: were it lost, the next one would say that they are in.
             self._spool.begin(self._state(until)[0] + 1)
+            self._accepts_gap = False
         while (found := self._spool.request(self._most_sent)) is not None:
             request, body = found
             headers = {"Producer": self.producer, "Sequence": str(request.sequence)}

@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 
 from bookkeeper.contract.card import Card
 from bookkeeper.errors import NotPossible, SchemaRefused
-from bookkeeper.format.input_files import compression, row_kind
+from bookkeeper.format.input_files import compression, csv_header, row_kind
 from writers.loader.blocks import ReadBlock
 from writers.loader.change_lines import change_table, split_deleted
 from writers.loader.formats import Format
@@ -297,6 +297,7 @@ class Loader:
         self.read_bytes += block.end - block.start
         if self._form.has_header and block.number == 0:
             self._head, block = block.first_line()
+            self._check_header(source)
         if block.cut:
             line = SourceLine(block.number + 1, block.start, block.end, block.data, exact=False)
             self._add_bad(source, line, f"a line of {block.end - block.start} bytes is too long")
@@ -305,6 +306,13 @@ class Loader:
             self._split(source, block)
         self._check_bad_lines()
         self._write()
+
+    def _check_header(self, source: str) -> None:
+        """Also where nothing is behind it, as in a file whose lines end in a carriage return; raises NotPossible."""
+        try:
+            csv_header(self._head, self._form.delimiter)
+        except NotPossible as exc:
+            raise NotPossible(f"{source}: {exc}", hint=exc.hint) from exc
 
     def _add_bad(self, source: str, line: SourceLine, reason: str) -> None:
         """Keeps a bad line; raises NotPossible where so far there was nothing else."""

@@ -22,7 +22,7 @@ from bookkeeper.errors import AlreadyExists, Changed, Missing, NotPossible, Stor
 from bookkeeper.format import json_text
 from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.spare import Spare
-from bookkeeper.stores.store import ASIDE, Listed, Store, check_deletes_by_tag, content_tag, create_once
+from bookkeeper.stores.store import ASIDE, Listed, Store, check_deletes_by_tag, content_tag, create_once, is_full
 from bookkeeper.stores.together import together
 from writers.watch.plan import MOST_BYTES, NO_POSITION, Plan, Planned, WatchPosition, is_hidden, other_prefix
 
@@ -211,13 +211,18 @@ class Prefix:
         Moves an object that is no rows to `_rejected/`, with the reason beside it; returns its key there.
 
         Both are there before the object goes, and only this version goes. Raises StorageUnavailable, Undeletable where
-        it stays.
+        it stays, as on a full disk until others make room.
         """
         key = f"{REJECTED}{_version_of(item)}"
-        create_once(self.store, key, data)
         said = {"key": item.key, "tag": item.tag, "size": item.size, "reason": reason[:_MOST_REASON]}
-        with suppress(AlreadyExists):  # an earlier run had another reason
-            create_once(self.store, f"{key}.reason.json", json.dumps(said).encode())
+        try:
+            create_once(self.store, key, data)
+            with suppress(AlreadyExists):  # an earlier run had another reason
+                create_once(self.store, f"{key}.reason.json", json.dumps(said).encode())
+        except StorageUnavailable as exc:
+            if is_full(exc):
+                raise Undeletable(str(exc)) from exc
+            raise
         with suppress(Changed), _going():
             self.store.delete_if(item.key, item.tag)
         return key

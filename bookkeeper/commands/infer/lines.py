@@ -9,9 +9,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from bookkeeper.commands.infer.sample import NULL_TEXTS, Column, Sample
-from bookkeeper.errors import ConfigInvalid
+from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.format.csv_json_types import LIST, OBJECT, shown, type_of_json, type_of_text
-from bookkeeper.format.input_files import BYTE_ORDER_MARK, csv_cells, csv_table, opened
+from bookkeeper.format.input_files import BYTE_ORDER_MARK, csv_cells, csv_header, csv_table, opened
 from bookkeeper.format.json_decoder import RepeatedKeys, line_decoder
 
 _CHUNK_BYTES = 2**20
@@ -90,10 +90,9 @@ def read_csv(path: str, delimiter: str, nulls: Sequence[str]) -> Sample:
 
 def _header(path: str, head: bytes, delimiter: str) -> list[str]:
     try:
-        names = csv_cells(head, delimiter)
-    except ValueError as exc:
-        hint = "Is it CSV with a header, in UTF-8? `iconv -f latin1 -t utf-8` makes it so."
-        raise ConfigInvalid(f"{path}: line 1 is no CSV header: {exc}", hint=hint) from exc
+        names = csv_header(head, delimiter)
+    except NotPossible as exc:
+        raise ConfigInvalid(f"{path}: {exc}", hint=exc.hint) from exc
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
         places = [str(index + 1) for index, name in enumerate(names) if name == twice[0]]

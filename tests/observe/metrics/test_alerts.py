@@ -270,6 +270,43 @@ def test_a_copy_that_is_gone_is_down(
     assert wrong(timeline, RULES, expected, tmp_path) == ""
 
 
+def counted(name: str, count: float | None, instance: str) -> Samples:
+    return (
+        {} if count is None else {(name, frozenset({("table", "t"), ("writer", "w"), ("instance", instance)})): count}
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "alert", "label"),
+    [
+        ("writer_kafka_bad_messages_total", "KafkaBadMessages", ("writer", "w")),
+        ("bookkeeper_holes_total", "BookkeeperTxlogGone", ("table", "t")),
+    ],
+)
+@pytest.mark.parametrize(
+    ("counts", "fired"),
+    [
+        pytest.param([None] * 30 + [3] * 40, [(31, True), (60, False)], id="at its first scrape"),
+        pytest.param([3] * 30 + [None] * 20 + [3] * 30, [(52, False)], id="Prometheus was down"),
+        pytest.param([3] * 30 + [5] * 40, [(31, True), (60, False)], id="later"),
+    ],
+)
+def test_what_was_counted_before_the_first_scrape_is_told(
+    metric: str,
+    alert: str,
+    label: tuple[str, str],
+    counts: list[float | None],
+    fired: list[tuple[int, bool]],
+    tmp_path: Path,
+) -> None:
+    """By a process that began anew, at another address."""
+    before: Samples = {("up", frozenset({("job", "x"), ("instance", "a")})): 1.0}
+    timeline = Timeline(0, [before | counted(metric, count, "b") for count in counts])
+    told = f'ALERTS{{alertname="{alert}",alertstate="firing"}}'
+    expected = {(told, minute): [fires(alert, **dict([label]))] if does else [] for minute, does in fired}
+    assert wrong(timeline, RULES, expected, tmp_path) == ""
+
+
 def steady(lag: float) -> Samples:
     return {("writer_kafka_lag_messages", frozenset({("topic", "t"), ("partition", "0"), ("writer", "w")})): lag}
 
