@@ -50,8 +50,19 @@ def schema_of(columns: Sequence[Mapping[str, Any]]) -> Schema:
             fields.append(NestedField.model_validate({"required": False, **column, "id": number}))
         except (ValueError, TypeError) as exc:
             raise ConfigInvalid(f"schema column {column['name']!r} has the type {column['type']!r}: {exc}") from exc
-    # Nested fields bring ids of their own, which must not be those of other columns.
-    return assign_fresh_schema_ids(Schema(*fields))
+    return with_new_ids(fields, "the schema")
+
+
+def with_new_ids(fields: Sequence[NestedField], source: str) -> Schema:
+    """
+    The schema of these columns, which `source` names; raises ConfigInvalid where two fields have one name.
+    """
+    try:
+        # Nested fields bring ids of their own, which must not be those of other columns.
+        return assign_fresh_schema_ids(Schema(*fields))
+    except ValueError as exc:
+        hint = "Iceberg calls the field b of a struct a `a.b`. Rename one of the two, or leave it out."
+        raise ConfigInvalid(f"{source}: {exc}", hint=hint) from exc
 
 
 def _columns_in(path: str) -> Sequence[Mapping[str, Any]]:

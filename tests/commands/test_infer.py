@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bookkeeper.commands.columns import schema_of
 from bookkeeper.commands.infer.like import Inferred, infer
 from bookkeeper.errors import ConfigInvalid
 from writers.loader.records import BadLine, csv_parser, ndjson_parser
@@ -311,6 +312,17 @@ def test_options_of_csv_are_refused_for_json(tmp_path: Path, name: str, options:
     data = b'{"a": 1, "b": "NA"}\n'
     with pytest.raises(ConfigInvalid, match=r"is JSON, and --(null|delimiter) is for CSV"):
         of(tmp_path, gzip.compress(data) if name.endswith("gz") else data, name, **options)
+
+
+def test_a_column_named_like_the_field_of_a_struct_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match=r"x\.ndjson: .*multiple fields for name a\.b") as refused:
+        of(tmp_path, '{"a.b": 1, "a": {"b": 2}}\n', "x.ndjson")
+    assert "Rename one of the two" in refused.value.hint
+
+
+def test_a_schema_with_one_name_twice_is_refused() -> None:
+    with pytest.raises(ConfigInvalid, match=r"the schema: .*multiple fields for name a"):
+        schema_of([{"name": "a", "type": "int"}, {"name": "a", "type": "string"}])
 
 
 def test_options_of_csv_are_refused_for_parquet(tmp_path: Path) -> None:

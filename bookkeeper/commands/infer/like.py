@@ -21,6 +21,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from bookkeeper.commands.columns import with_new_ids
 from bookkeeper.commands.infer.arrow import read_arrow
 from bookkeeper.commands.infer.lines import looks_like_changes, read_changes, read_csv, read_ndjson
 from bookkeeper.commands.infer.sample import Column, Sample
@@ -162,7 +163,7 @@ def _of_sample(path: str, sample: Sample, options: Sequence[str], as_csv: bool) 
     ]
     if not sample.whole:
         sample.notes.append(f"the types are those of the first {sample.lines} rows of {path}.")
-    return _with_partition(assign_fresh_schema_ids(Schema(*fields)), sample, options)
+    return _with_partition(with_new_ids(fields, path), sample, options)
 
 
 def _is_csv(path: str, nulls: Sequence[str], delimiter: str | None) -> bool:
