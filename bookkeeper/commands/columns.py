@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
+from bookkeeper.commands.new_ids import with_new_ids
 from bookkeeper.config.settings import Table
 from bookkeeper.errors import ConfigInvalid
 
@@ -51,18 +52,6 @@ def schema_of(columns: Sequence[Mapping[str, Any]]) -> Schema:
         except (ValueError, TypeError) as exc:
             raise ConfigInvalid(f"schema column {column['name']!r} has the type {column['type']!r}: {exc}") from exc
     return with_new_ids(fields, "the schema")
-
-
-def with_new_ids(fields: Sequence[NestedField], source: str) -> Schema:
-    """
-    The schema of these columns, which `source` names; raises ConfigInvalid where two fields have one name.
-    """
-    try:
-        # Nested fields bring ids of their own, which must not be those of other columns.
-        return assign_fresh_schema_ids(Schema(*fields))
-    except ValueError as exc:
-        hint = "Iceberg calls the field b of a struct a `a.b`. Rename one of the two, or leave it out."
-        raise ConfigInvalid(f"{source}: {exc}", hint=hint) from exc
 
 
 def _columns_in(path: str) -> Sequence[Mapping[str, Any]]:

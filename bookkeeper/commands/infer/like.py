@@ -21,10 +21,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from bookkeeper.commands.columns import with_new_ids
 from bookkeeper.commands.infer.arrow import read_arrow
 from bookkeeper.commands.infer.lines import looks_like_changes, read_changes, read_csv, read_ndjson
 from bookkeeper.commands.infer.sample import Column, Sample
+from bookkeeper.commands.new_ids import with_new_ids
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.format.csv_json_types import LIST, OBJECT, common_type
 from bookkeeper.format.input_files import BYTE_ORDER_MARK, all_end, delimiter_of, opened, row_kind
