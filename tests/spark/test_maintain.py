@@ -20,7 +20,7 @@ from pyiceberg.expressions import EqualTo
 from bookkeeper.config.settings import Reaper
 from bookkeeper.contract import marks
 from bookkeeper.errors import NotPossible, Retry, StorageUnavailable, WrongFolder
-from bookkeeper.history.registry import reader
+from bookkeeper.history.registry import FOLDER, SUFFIX, reader
 from reaper.run import reap
 from spark_jobs import maintain, register
 from spark_jobs.maintain import Work
@@ -180,8 +180,10 @@ def test_a_hold_is_renewed_while_a_job_runs_and_released_at_its_end(lake, work):
     def ticking():
         return SOON + timedelta(minutes=next(clock))
 
-    registry.add(reader("maintain-killed", 1, SOON - timedelta(days=1), timedelta(minutes=20)))
-    registry.add(reader("export", 1, SOON - timedelta(days=1), timedelta(minutes=20)))
+    yesterday = SOON - timedelta(days=1)
+    for old in ("maintain-killed", "export"):
+        registry.add(reader(old, 1, yesterday, timedelta(minutes=20)))
+        os.utime(f"{folder_of(table)}/{FOLDER}{old}{SUFFIX}", (yesterday.timestamp(),) * 2)
     registry.add(reader("maintain-alive", 1, SOON - timedelta(minutes=40), timedelta(minutes=20)))  # another clock
     with register.hold(registry, lambda: 7, {7}.__contains__, ticking, timedelta(milliseconds=50)) as name:
         while len(set(seen)) < 3:
