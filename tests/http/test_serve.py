@@ -1,5 +1,6 @@
 """The process: tokens, probes, SIGTERM, kills, and what is wrong with its options."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -206,3 +207,15 @@ def test_what_is_wrong_with_its_options(lake: Queue, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         at = f"127.0.0.1:{taken.getsockname()[1]}"
         assert "cannot listen on" in told("--no-tokens", *folder, "--http", at)
+
+
+def test_a_request_is_counted_before_its_answer_is_sent(lake: Queue) -> None:
+    counted = list[object]()
+    with door(lake) as served:
+
+        async def send(_: object) -> None:
+            counted.append(dict(served.front.figures[""].answered))
+
+        scope = {"type": "http", "method": "GET", "path": "/none", "query_string": b"", "headers": [(b"host", b"here")]}
+        asyncio.run(served.front(scope, lambda: asyncio.sleep(0, {}), send))
+    assert counted[0] == {("404",): 1}

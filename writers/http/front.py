@@ -92,9 +92,10 @@ class Front:
         except Refused as exc:
             ends = {"Connection": "close"} if ends_connection(request.headers) else {}
             response = _response(replace(exc.answer, headers={**exc.answer.headers, **ends}))
-        await response(scope, receive, send)
+        # Before it is sent: a client that has its answer finds the request in the metrics, and one that is gone counts.
         figures = self.figures.get(named.get("table", ""), self.figures[""])
         figures.count(response.status_code, monotonic() - began)
+        await response(scope, receive, send)
 
     @property
     def alive(self) -> bool:
