@@ -96,12 +96,15 @@ class Crowd:
     def until(
         self, turns: Mapping[str, int], seconds: float, most: float = 240, also: Callable[[], bool] = lambda: True
     ) -> None:
-        """Waits so long, then until each did so many turns and `also`, or one broke; raises AssertionError."""
+        """
+        Waits so long, then for `most` seconds until each did so many turns and `also`, or one broke; raises
+        AssertionError.
+        """
         started = time.monotonic()
         while (spent := time.monotonic() - started) < seconds or not self._did(turns) or not also():
             if self.broken:
                 return
-            assert spent < most, f"only {dict(self.turns)} in {spent:.0f} s"
+            assert spent < seconds + most, f"only {dict(self.turns)} in {spent:.0f} s"
             time.sleep(0.1)
 
     def _did(self, turns: Mapping[str, int]) -> bool:
