@@ -47,6 +47,11 @@ class Account:
     strange: int = 0
 
     @property
+    def sent(self) -> int:
+        """Messages of all topics; how many of them are of deleted ones is chance."""
+        return self.messages + self.deleted
+
+    @property
     def right(self) -> bool:
         """Whether each message that has to be in the table is there once, and nothing else is."""
         return not (self.missing or self.double or self.strange)
