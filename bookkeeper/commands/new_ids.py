@@ -1,5 +1,5 @@
 """
-The schema of a new table, from columns whose ids mean nothing yet.
+Gives the columns of a new table their ids.
 """
 
 from collections.abc import Sequence

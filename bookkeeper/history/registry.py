@@ -74,7 +74,7 @@ class Consumer:
         return self.until is not None and self.until <= now
 
     def written(self, at: datetime) -> "Consumer":
-        """This one, whose record the storage says was written `at`: all of its time to live is yet to come then."""
+        """This one with its whole time to live from `at`, the storage's time of its record, where that is later."""
         if self.until is None or self.registered is None or not self.registered < at < _LATEST:
             return self
         return replace(self, until=self.until + (at - self.registered))

@@ -2,7 +2,7 @@
 Finds the files that a rule drops; reads only blocks of manifests that can hold one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from pyiceberg.manifest import ManifestContent
@@ -57,8 +57,7 @@ def warm_cache(ledger: Ledger, view: View, column: int | None, reaches: Reaches,
     data = [item for item in manifests if item.content == ManifestContent.DATA]
     new = [item for item in data if cache.manifest(item.manifest_path) is None and reaches(item)]
     left = [item for item in new if ledger.header_for(view, item) is not None]
-    before = [0, *accumulate(item.live_files for item in left)]
-    now = [item for item, files in zip(left, before, strict=False) if files < most]
+    now = _first(left, most)
     for _ in selected_files(ledger, view, now, lambda _: False, lambda *_: False):
         pass
     return len(now) == len(left)
@@ -72,10 +71,15 @@ def live_bytes(ledger: Ledger, view: View, most: int | None, sizes: dict[str, in
     for gone in sizes.keys() - listed.keys():
         del sizes[gone]
     new = [item for path, item in listed.items() if path not in sizes]
-    before = [0, *accumulate(item.live_files for item in new)]
-    now = [item for item, files in zip(new, before, strict=False) if most is None or files < most]
+    now = new if most is None else _first(new, most)
     reader = Manifests(ledger.reader(view).fetch, foreign=True)  # none of these is written anew
     for content in ManifestContent:
         for manifest, rows in reader.live(now, content):
             sizes[manifest.manifest_path] = sum(row.found.size_bytes for row in rows)
     return sum(sizes.values()) if len(now) == len(new) else None
+
+
+def _first(manifests: Sequence[ListedManifest], most: int) -> list[ListedManifest]:
+    """As many of them, from the first, as have about `most` live files."""
+    before = [0, *accumulate(item.live_files for item in manifests)]
+    return [item for item, files in zip(manifests, before, strict=False) if files < most]

@@ -80,8 +80,8 @@ class Verdicts:
 
     def _take_out(self, key: str, channel: str) -> None:
         """
-        Takes the channel out of the object of the slot that had it before `rehash`, whose run, if there is one, begins
-        anew: the next run of this slot reads that object too.
+        Takes the channel out of the object of the slot that had it before `rehash`: the next run of this slot reads
+        that object too. A run of the other slot begins anew.
         """
         while True:
             data, tag = retry(partial(_read, self._store, key), self._wait)
